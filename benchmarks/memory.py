@@ -18,7 +18,7 @@ from benchmarks.client import Server, server
 from benchmarks.harness import Pace, Table, Target, at_most, progress
 from benchmarks.live import last_id
 from tailrace.app import Tailrace
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 
 RUN_BYTES = 100_000_000
 QUICK_BYTES = 20_000_000

@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress
 from tailrace.app import Tailrace
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 
 PROCESSES = (1, 2, 4)
 RATE = 10.0

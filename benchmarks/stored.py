@@ -10,7 +10,7 @@ import apsw
 
 from benchmarks.harness import Pace, Table, Target, at_most, progress, short
 from tailrace.app import Tailrace
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 
 ROOT = Path(__file__).parents[1]
 SIZES = (300, 2_000, 20_000)

@@ -26,14 +26,14 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.event_schema import schema
 from tailrace.core.events import KNOWN
 from tailrace.errors import __all__ as public_errors
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.limits import Limits
-from tailrace.runtime.memory import Memory
-from tailrace.runtime.model_call import Patience
-from tailrace.server.connections import Connections
-from tailrace.server.guard import _STATUS
-from tailrace.server.openapi import ERRORS, document
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.limits import Limits
+from tailrace.runtime.agents.memory import Memory
+from tailrace.runtime.model_calls.call import Patience
+from tailrace.server.access.guard import _STATUS
+from tailrace.server.openapi.document import ERRORS, document
 from tailrace.server.server import APIS
+from tailrace.server.transport.connections import Connections
 from tailrace.settings import SETTINGS, as_text
 from tailrace.wire.formats import FORMATS
 

@@ -12,7 +12,7 @@ from tailrace import Agent, Tailrace, Task, tool
 from tailrace.history import history
 from tailrace.models import Scripted, call, fail, say, think
 from tailrace.ports import Request, ToolSpec
-from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.agents.functions import AgentFunction
 
 
 class Reader(Scripted):

@@ -18,9 +18,9 @@ from tailrace.core.events import TaskAttempt
 from tailrace.core.items import Data, Usage
 from tailrace.history import history
 from tailrace.models import Scripted, call, say, think
-from tailrace.runtime.agent_functions import AgentFunction, restartable
-from tailrace.runtime.inbox import receive
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import AgentFunction, restartable
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.runtime.tasks.task import Task
 from tailrace.testing.follow_kit.setup import until
 from tests import written_agent
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tailrace.server.auth import create_key
+from tailrace.server.access.auth import create_key
 from tailrace.settings import read_settings
 from tests.cli.commands import running, tailrace
 from tests.node import CLIENT_TS, ROOT, TESTS_JS, run_node

@@ -17,7 +17,7 @@ from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import SseParser
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.base import Cursor, Encoder, Frame, whole_number

@@ -74,8 +74,9 @@ def test_an_error_of_the_caller_says_what_to_do_next() -> None:
 # --- log lines ---------------------------------------------------------------------------------
 
 IN_A_RUN = {
-    *("runtime/agent_functions.py", "runtime/failures.py", "runtime/mcp_tools.py"),
-    *("runtime/tools.py", "runtime/worker.py:_work", "runtime/worker.py:_prepare"),
+    *("runtime/agents/functions.py", "runtime/diagnostics/failures.py"),
+    *("runtime/tools/from_mcp.py", "runtime/tools/tool.py"),
+    *("runtime/workers/worker.py:_work", "runtime/workers/worker.py:_prepare"),
 }
 """What runs in the tasks of a run: a worker has set `current_fields` there."""
 
@@ -83,17 +84,17 @@ OF_THE_PROCESS = {
     "stores/postgres/replica.py": "the replica",
     "stores/sqlite/connections.py": "the checkpoint",
     "server/proxy.py": "a proxy has no runs",
-    "server/access.py": "before a request is admitted",
-    "server/guard.py": "before any route",
-    "server/auth.py": "the file of keys",
-    "server/responses_socket.py": "a message that names no run",
-    "runtime/watchdog.py": "the event loop",
-    "runtime/worker.py:_keep": "all runs",
-    "runtime/worker.py:_look": "all runs",
-    "runtime/worker.py:_warn": "the store",
-    "runtime/tail.py:_poll": "all runs",
-    "runtime/outage.py": "the store",
-    "runtime/retention.py": "all runs",
+    "server/access/admission.py": "before a request is admitted",
+    "server/access/guard.py": "before any route",
+    "server/access/auth.py": "the file of keys",
+    "server/apis/openai_responses_socket.py": "a message that names no run",
+    "runtime/workers/watchdog.py": "the event loop",
+    "runtime/workers/worker.py:_keep": "all runs",
+    "runtime/workers/worker.py:_look": "all runs",
+    "runtime/workers/worker.py:_warn": "the store",
+    "runtime/followers/tail.py:_poll": "all runs",
+    "runtime/event_log/outage.py": "the store",
+    "runtime/event_log/retention.py": "all runs",
     "buses/redis/writer.py": "commands of many runs",
     "buses/redis/connections.py": "the server",
 }

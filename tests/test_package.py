@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_importing_it_loads_no_framework_database_or_provider() -> None:
 
 def test_the_application_is_found_when_it_is_asked_for() -> None:
     from tailrace.app import Tailrace
-    from tailrace.runtime.task import Task
+    from tailrace.runtime.tasks.task import Task
     from tailrace.server.repair_middleware import ResponsesCompat
 
     assert tailrace.ResponsesCompat is ResponsesCompat
@@ -53,13 +54,32 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     assert blocks[0] in example
 
 
-@pytest.mark.parametrize("name", ["core", "runtime", "server"])
+def map_of(name: str) -> tuple[list[str], str]:
+    """The files and packages of a folder, and the table in its docstring."""
+    folder = ROOT / "src" / "tailrace" / name.replace(".", "/")
+    files = [path.stem for path in folder.iterdir() if not path.stem.startswith("__")]
+    doc = importlib.import_module(f"tailrace.{name}").__doc__ or ""
+    return sorted(files), doc.split("\n\n")[1]
+
+
+@pytest.mark.parametrize("name", ["core", "server", "runtime.agents"])
 def test_the_map_of_a_large_folder_names_each_of_its_files_once(name: str) -> None:
-    folder = ROOT / "src" / "tailrace" / name
-    files = {path.stem for path in folder.iterdir() if not path.stem.startswith("__")}
-    _, _, rows = (importlib.import_module(f"tailrace.{name}").__doc__ or "").partition("\n\n")
+    files, rows = map_of(name)
     named = re.findall(r"\w+", re.sub(r"^\S.*?  ", "", rows, flags=re.MULTILINE))
-    assert sorted(named) == sorted(files)
+    assert sorted(named) == files
+
+
+def test_the_map_of_the_runtime_names_its_packages_in_the_order_of_their_imports() -> None:
+    files, rows = map_of("runtime")
+    named = re.findall(r"^\w+", rows, flags=re.MULTILINE)
+    assert sorted(named) == files
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (floors,) = (
+        contract["layers"]
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract.get("containers") == ["tailrace.runtime"]
+    )
+    assert named == [name for floor in floors for name in floor.split(" | ")]
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:

@@ -16,11 +16,11 @@ from tailrace.cli.commands import cli
 from tailrace.core.errors import CallerError
 from tailrace.extensions import DEFAULT_DATABASE
 from tailrace.ports import MAX_ATTEMPTS
-from tailrace.runtime.busy_thread import BusyThread
-from tailrace.runtime.worker import LEASE_SECONDS, MAX_RUNS
-from tailrace.server.abandoned import ABANDONED_SECONDS
-from tailrace.server.auth import ApiKeys
-from tailrace.server.guard import LOOPBACK
+from tailrace.runtime.agents.busy_thread import BusyThread
+from tailrace.runtime.workers.worker import LEASE_SECONDS, MAX_RUNS
+from tailrace.server.access.auth import ApiKeys
+from tailrace.server.access.guard import LOOPBACK
+from tailrace.server.streams.abandoned import ABANDONED_SECONDS
 from tailrace.settings import SETTINGS, read_settings, unknown_variables
 
 

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 
 from tailrace.core.items import Usage
-from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.tasks.task import Task
 
 
 def assistant(pace: float = 0.03) -> AgentFunction:

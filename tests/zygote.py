@@ -34,7 +34,7 @@ rich._emoji_codes rich.live rich.markdown rich.table
 typer._adapters typer._click.decorators typer.rich_utils
 uvicorn.lifespan.off uvicorn.protocols.http.httptools_impl uvicorn.protocols.websockets.auto
 tailrace.app tailrace.cli tailrace.convert.pipe tailrace.demo tailrace.models tailrace.terminal
-tailrace.server.auth tailrace.server.http_protocol tailrace.server.proxy
+tailrace.server.access.auth tailrace.server.transport.http_protocol tailrace.server.proxy
 tailrace.buses.redis.bus tailrace.stores.postgres.store tailrace.stores.sqlite.store
 """
 
@@ -88,7 +88,8 @@ def _become(order: dict[str, Any], files: list[int]) -> NoReturn:
         sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         random.seed()
-        importlib.reload(sys.modules["tailrace.runtime.crash_points"])  # it reads the environment
+        # It reads the environment.
+        importlib.reload(sys.modules["tailrace.runtime.diagnostics.crash_points"])
         _run(order["run"])
         status = 0
     except SystemExit as ending:

@@ -37,7 +37,7 @@ def main() -> None:
     else:
         from benchmarks.servers.product import application
         from tailrace.cli.process import relax_collector
-        from tailrace.server.http_protocol import BoundedHttp
+        from tailrace.server.transport.http_protocol import BoundedHttp
 
         http = BoundedHttp  # as `tailrace serve` has it
         relax_collector()

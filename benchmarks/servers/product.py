@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from tailrace.app import Tailrace
-from tailrace.runtime.inbox import receive
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.runtime.tasks.task import Task
 
 
 async def talker(task: Task) -> None:

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from tailrace.convert import transcode
     from tailrace.core.items import ErrorInfo, InputRequest, Usage
     from tailrace.core.tool_output import file, image
-    from tailrace.runtime.agent import Agent
-    from tailrace.runtime.agent_functions import restartable
-    from tailrace.runtime.call_writer import PendingCall
-    from tailrace.runtime.failures import ToolError
-    from tailrace.runtime.function_tools import streaming_tool, tool
-    from tailrace.runtime.inbox import receive
-    from tailrace.runtime.limits import Limits
-    from tailrace.runtime.mcp_tools import mcp_server
-    from tailrace.runtime.memory import Memory
-    from tailrace.runtime.run import Result, Run
-    from tailrace.runtime.sub_agents import ask_for_help
-    from tailrace.runtime.task import Answer, Task
-    from tailrace.runtime.tool_values import notify, partial_image
-    from tailrace.runtime.tools import Context, Tool
-    from tailrace.server.auth import ApiKeys, Principal
-    from tailrace.server.limits import ServerLimits
+    from tailrace.runtime.agents.agent import Agent
+    from tailrace.runtime.agents.functions import restartable
+    from tailrace.runtime.agents.limits import Limits
+    from tailrace.runtime.agents.memory import Memory
+    from tailrace.runtime.agents.sub_agents import ask_for_help
+    from tailrace.runtime.diagnostics.failures import ToolError
+    from tailrace.runtime.runs.run import Result, Run
+    from tailrace.runtime.tasks.call_writer import PendingCall
+    from tailrace.runtime.tasks.inbox import receive
+    from tailrace.runtime.tasks.task import Answer, Task
+    from tailrace.runtime.tools.from_functions import streaming_tool, tool
+    from tailrace.runtime.tools.from_mcp import mcp_server
+    from tailrace.runtime.tools.outputs import notify, partial_image
+    from tailrace.runtime.tools.tool import Context, Tool
+    from tailrace.server.access.auth import ApiKeys, Principal
+    from tailrace.server.access.limits import ServerLimits
     from tailrace.server.repair_middleware import ResponsesCompat
     from tailrace.stores import open_store
 
@@ -78,37 +78,37 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "tailrace.runtime.agent",
-    "Answer": "tailrace.runtime.task",
-    "ApiKeys": "tailrace.server.auth",
-    "Context": "tailrace.runtime.tools",
+    "Agent": "tailrace.runtime.agents.agent",
+    "Answer": "tailrace.runtime.tasks.task",
+    "ApiKeys": "tailrace.server.access.auth",
+    "Context": "tailrace.runtime.tools.tool",
     "ErrorInfo": "tailrace.core.items",
     "InputRequest": "tailrace.core.items",
-    "Limits": "tailrace.runtime.limits",
-    "Memory": "tailrace.runtime.memory",
-    "PendingCall": "tailrace.runtime.call_writer",
-    "Principal": "tailrace.server.auth",
+    "Limits": "tailrace.runtime.agents.limits",
+    "Memory": "tailrace.runtime.agents.memory",
+    "PendingCall": "tailrace.runtime.tasks.call_writer",
+    "Principal": "tailrace.server.access.auth",
     "ResponsesCompat": "tailrace.server.repair_middleware",
-    "Result": "tailrace.runtime.run",
-    "Run": "tailrace.runtime.run",
-    "ServerLimits": "tailrace.server.limits",
+    "Result": "tailrace.runtime.runs.run",
+    "Run": "tailrace.runtime.runs.run",
+    "ServerLimits": "tailrace.server.access.limits",
     "Tailrace": "tailrace.app",
-    "Task": "tailrace.runtime.task",
-    "Tool": "tailrace.runtime.tools",
-    "ToolError": "tailrace.runtime.failures",
+    "Task": "tailrace.runtime.tasks.task",
+    "Tool": "tailrace.runtime.tools.tool",
+    "ToolError": "tailrace.runtime.diagnostics.failures",
     "Usage": "tailrace.core.items",
-    "ask_for_help": "tailrace.runtime.sub_agents",
+    "ask_for_help": "tailrace.runtime.agents.sub_agents",
     "file": "tailrace.core.tool_output",
     "image": "tailrace.core.tool_output",
-    "mcp_server": "tailrace.runtime.mcp_tools",
-    "notify": "tailrace.runtime.tool_values",
+    "mcp_server": "tailrace.runtime.tools.from_mcp",
+    "notify": "tailrace.runtime.tools.outputs",
     "open_bus": "tailrace.buses",
     "open_store": "tailrace.stores",
-    "partial_image": "tailrace.runtime.tool_values",
-    "receive": "tailrace.runtime.inbox",
-    "restartable": "tailrace.runtime.agent_functions",
-    "streaming_tool": "tailrace.runtime.function_tools",
-    "tool": "tailrace.runtime.function_tools",
+    "partial_image": "tailrace.runtime.tools.outputs",
+    "receive": "tailrace.runtime.tasks.inbox",
+    "restartable": "tailrace.runtime.agents.functions",
+    "streaming_tool": "tailrace.runtime.tools.from_functions",
+    "tool": "tailrace.runtime.tools.from_functions",
     "transcode": "tailrace.convert",
 }
 

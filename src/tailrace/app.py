@@ -34,20 +34,20 @@ from tailrace.extensions import (
 )
 from tailrace.models import open_model
 from tailrace.ports import Bus, Store
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.agent_functions import AgentFunction, named_agents
-from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
-from tailrace.runtime.retention import FOREVER
-from tailrace.runtime.run import Run
-from tailrace.runtime.runs import Runs
-from tailrace.server.auth import ApiKeys, Authenticate
-from tailrace.server.guard import failure
-from tailrace.server.limits import ServerLimits
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread
+from tailrace.runtime.agents.functions import AgentFunction, named_agents
+from tailrace.runtime.event_log.retention import FOREVER
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.runs.run import Run
+from tailrace.server.access.auth import ApiKeys, Authenticate
+from tailrace.server.access.guard import failure
+from tailrace.server.access.limits import ServerLimits
+from tailrace.server.access.origins import checked_hosts, checked_origins
 from tailrace.server.metrics import registry, served
-from tailrace.server.origins import checked_hosts, checked_origins
-from tailrace.server.run_stream import run_frames
 from tailrace.server.server import Server
 from tailrace.server.signals import on_stop_signal
+from tailrace.server.streams.run_stream import run_frames
 from tailrace.settings import Settings, read_settings
 from tailrace.wire.base import Format
 

@@ -20,10 +20,10 @@ from tailrace.core.tool_output import image
 from tailrace.models import Scripted, call, say, think, wait
 from tailrace.models.scripted import conversation
 from tailrace.ports import Model, Request
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.function_tools import streaming_tool, tool
-from tailrace.runtime.scripts import Script, Wait
-from tailrace.runtime.tool_values import notify, partial_image
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.model_calls.scripts import Script, Wait
+from tailrace.runtime.tools.from_functions import streaming_tool, tool
+from tailrace.runtime.tools.outputs import notify, partial_image
 
 QUESTION = "Plan a sunny Saturday in Paris for two."
 

@@ -46,13 +46,13 @@ from tailrace.core.errors import (
 )
 from tailrace.models import UnknownModel
 from tailrace.ports import Trimmed
-from tailrace.runtime.blobs import OutputTooLarge
-from tailrace.runtime.failures import ToolError, ToolTimeout
-from tailrace.runtime.mcp_tools import McpUnavailable
-from tailrace.runtime.model_request import InvalidRequest
-from tailrace.runtime.recordings import NoRecording
-from tailrace.runtime.scripts import InvalidScript
-from tailrace.runtime.tool_schema import InvalidArguments, InvalidTool
+from tailrace.runtime.diagnostics.failures import ToolError, ToolTimeout
+from tailrace.runtime.model_calls.recordings import NoRecording
+from tailrace.runtime.model_calls.request_check import InvalidRequest
+from tailrace.runtime.model_calls.scripts import InvalidScript
+from tailrace.runtime.tasks.blobs import OutputTooLarge
+from tailrace.runtime.tools.from_mcp import McpUnavailable
+from tailrace.runtime.tools.parameters import InvalidArguments, InvalidTool
 
 __all__ = [
     "CallerError",

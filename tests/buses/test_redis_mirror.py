@@ -18,8 +18,8 @@ from tailrace.buses.redis.mirror import RedisMirror
 from tailrace.core.fold import State
 from tailrace.core.sse import SseParser
 from tailrace.ports import Store
-from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import Task
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import begun
 from tests.services import Redis

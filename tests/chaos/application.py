@@ -21,10 +21,12 @@ from tailrace.core import codec
 from tailrace.core.errors import StorageError, StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.ports import Batch
-from tailrace.runtime import fanout, follow, pipeline, tail, worker
-from tailrace.runtime.agent_functions import NamedAgents, restartable
-from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import NamedAgents, restartable
+from tailrace.runtime.event_log import pipeline
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.followers import fanout, follow, tail
+from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.workers import worker
 from tailrace.stores.sqlite import batches
 from tests.chaos import bugs, declared
 from tests.chaos.checker import SECRET

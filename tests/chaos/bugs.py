@@ -17,12 +17,12 @@ from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch
-from tailrace.runtime import pipeline as pipelines
-from tailrace.runtime.fanout import Stream
-from tailrace.runtime.offload import FrameRange, SharedBytes
-from tailrace.runtime.pipeline import Emitter, Pipeline
-from tailrace.server.resume_point import ResumePoint
-from tailrace.server.run_stream import RunStream
+from tailrace.runtime.event_log import pipeline as pipelines
+from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
+from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.followers.fanout import Stream
+from tailrace.server.streams.resume_point import ResumePoint
+from tailrace.server.streams.run_stream import RunStream
 from tailrace.stores import rows
 from tailrace.stores.postgres import log, sql
 from tailrace.stores.sqlite import batches, queue

@@ -15,9 +15,9 @@ import pytest
 
 from tailrace.cli import logs
 from tailrace.ports import RunInfo
-from tailrace.runtime.log_fields import about_run
+from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.server import access_log
-from tailrace.server.auth import create_key
+from tailrace.server.access.auth import create_key
 from tailrace.settings import Settings, read_settings
 from tests.cli.commands import running
 

@@ -13,8 +13,8 @@ from tailrace.core import rules
 from tailrace.core.codec import decode_event
 from tailrace.core.events import KNOWN, TIMED, Unknown
 from tailrace.core.parts import DELTAS
-from tailrace.server.connections import Connections
 from tailrace.server.server import APIS
+from tailrace.server.transport.connections import Connections
 from tailrace.wire.formats import FORMATS
 
 ROOT = Path(__file__).parents[2]

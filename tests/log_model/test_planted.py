@@ -15,7 +15,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Batch, Bus, Claim, InboxLetter, RunInfo, Snapshot, Trimmed
-from tailrace.runtime.follow import Reader
+from tailrace.runtime.followers.follow import Reader
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.log_model import ModelSetup, check_log
 from tests.effort import CUTS, sample

@@ -13,8 +13,8 @@ from tailrace.core.writers import ResultWriter
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
 from tailrace.ports import Model, Request, ToolSpec
-from tailrace.runtime.model_call import Patience, call_model
-from tailrace.runtime.scripts import Script, call, say, think
+from tailrace.runtime.model_calls.call import Patience, call_model
+from tailrace.runtime.model_calls.scripts import Script, call, say, think
 from tailrace.testing.simulator import Simulator
 
 APIS = ("openai", "anthropic", "openai-chat")

@@ -17,7 +17,7 @@ from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
 from tailrace.models.transport import InvalidAddress, InvalidKey
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience, call_model
+from tailrace.runtime.model_calls.call import Patience, call_model
 from tests.models.talking import APIS
 
 SECRET = "s3cret-0123456789"

@@ -19,8 +19,18 @@ from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
 from tailrace.models.transport import retry_after
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience, call_model
-from tailrace.runtime.scripts import Script, call, cut, fail, garbage, say, silence, think, wait
+from tailrace.runtime.model_calls.call import Patience, call_model
+from tailrace.runtime.model_calls.scripts import (
+    Script,
+    call,
+    cut,
+    fail,
+    garbage,
+    say,
+    silence,
+    think,
+    wait,
+)
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import APIS, HASTY, model_at, texts
 

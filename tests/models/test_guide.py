@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience
+from tailrace.runtime.model_calls.call import Patience
 from tests.forked import run
 
 ROOT = Path(__file__).resolve().parents[2]

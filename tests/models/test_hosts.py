@@ -13,7 +13,7 @@ from tailrace.models import open_model
 from tailrace.models.recording import record, replay
 from tailrace.models.scripted import Scripted, cut, say, tries
 from tailrace.ports import Request, host_of
-from tailrace.runtime.model_call import HISTORY_NOTE, call_model
+from tailrace.runtime.model_calls.call import HISTORY_NOTE, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, weather_talk
 

@@ -16,7 +16,7 @@ from tailrace.models import open_model
 from tailrace.models.recording import NoRecording, record, replay
 from tailrace.models.scripted import Scripted, cut, fail, say, silence, think, tries
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience, call_model
+from tailrace.runtime.model_calls.call import Patience, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import HASTY, Talk, model_at, texts, weather_talk
 

@@ -18,9 +18,9 @@ from tailrace.models import openai_responses as openai_model
 from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
 from tailrace.ports.model import Effort, OutputSchema, Request, ToolSpec
-from tailrace.runtime.model_call import call_model
-from tailrace.runtime.model_request import InvalidRequest, check_request
-from tailrace.runtime.scripts import call, cut, fail, say, think
+from tailrace.runtime.model_calls.call import call_model
+from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
+from tailrace.runtime.model_calls.scripts import call, cut, fail, say, think
 from tailrace.testing.provider_rules.anthropic_fields import messages_errors
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.ingest.streams import recordings

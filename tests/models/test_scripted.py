@@ -23,7 +23,7 @@ from tailrace.models.scripted import (
     wait,
 )
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience, call_model
+from tailrace.runtime.model_calls.call import Patience, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import HASTY, Talk
 

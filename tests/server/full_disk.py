@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from tailrace.app import Tailrace
-from tailrace.runtime import outage
-from tailrace.runtime.task import Task
+from tailrace.runtime.event_log import outage
+from tailrace.runtime.tasks.task import Task
 from tests.serving import client_of
 
 

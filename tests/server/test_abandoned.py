@@ -18,9 +18,9 @@ from tailrace.core.errors import StorageBusy
 from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
-from tailrace.runtime.task import Task
-from tailrace.server import abandoned
-from tailrace.server.abandoned import UNANSWERED
+from tailrace.runtime.tasks.task import Task
+from tailrace.server.streams import abandoned
+from tailrace.server.streams.abandoned import UNANSWERED
 
 ASKED = {"model": "endless", "messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
 PATHS = ["/v1/chat/completions", "/v1/messages"]
@@ -186,7 +186,7 @@ async def test_a_store_that_is_away_is_logged(
 
     async with serving(timedelta(milliseconds=20)) as setup:
         asking = asyncio.create_task(setup.abandon(PATHS[0], stream=True))
-        monkeypatch.setattr("tailrace.runtime.runs.Runs.cancel", away)
+        monkeypatch.setattr("tailrace.runtime.runs.all_runs.Runs.cancel", away)
         run_id = await asking
         await asyncio.wait_for(tried.wait(), 10)
         assert f"run {run_id} has no client and was not cancelled" in caplog.text

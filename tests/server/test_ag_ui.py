@@ -13,7 +13,7 @@ import pytest
 from tailrace import Agent, Context, Tailrace, Task, tool
 from tailrace.core.items import ToolResult
 from tailrace.models import Scripted, call, say, think
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.runs.all_runs import Runs
 from tests.serving import client_of
 from tests.wire.ag_ui_checker import check, read
 

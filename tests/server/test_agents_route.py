@@ -9,7 +9,7 @@ import msgspec
 
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, say
-from tailrace.runtime.tools import Tool
+from tailrace.runtime.tools.tool import Tool
 from tests.serving import client_of
 
 SECRET = "do-not-show"

@@ -19,12 +19,13 @@ from starlette.requests import Request
 
 from tailrace import ApiKeys, Principal, ServerLimits, Tailrace, Task
 from tailrace.core.errors import CallerError
-from tailrace.runtime import quota
-from tailrace.server import connections, limits, tickets
-from tailrace.server.access import PUBLIC
-from tailrace.server.auth import create_key, read_keys, revoke_key
+from tailrace.runtime.runs import quota
+from tailrace.server.access import limits, tickets
+from tailrace.server.access.admission import PUBLIC
+from tailrace.server.access.auth import create_key, read_keys, revoke_key
+from tailrace.server.access.tickets import Tickets
 from tailrace.server.server import Server
-from tailrace.server.tickets import Tickets
+from tailrace.server.transport import connections
 from tailrace.testing.follow_kit.setup import until
 from tailrace.wire.formats import FORMATS
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from tailrace.app import Tailrace
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite import schema
 from tests.serving import client_of
 

@@ -18,8 +18,8 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import Stopping
 from tailrace.core.view import client_view
-from tailrace.runtime.agent_functions import restartable
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import restartable
+from tailrace.runtime.tasks.task import Task
 from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from datetime import timedelta
 from tailrace.app import Tailrace
-from tailrace.runtime.agent_functions import restartable
+from tailrace.runtime.agents.functions import restartable
 from starlette.applications import Starlette
 
 async def slow(task):

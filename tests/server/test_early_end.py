@@ -15,9 +15,9 @@ from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.sse import SseParser
 from tailrace.ports import Batch, NewRun
-from tailrace.runtime import recovery
-from tailrace.runtime.task import Task
-from tailrace.server.thread_stream import ThreadStream
+from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.workers import recovery
+from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.testing.follow_kit.setup import all_seen
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.task import TaskFormat

@@ -17,11 +17,11 @@ from tailrace.app import Tailrace
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
-from tailrace.runtime import recovery
-from tailrace.runtime.runs import first_epoch
-from tailrace.runtime.task import Task
-from tailrace.server.resume_point import read_thread_cursor
-from tailrace.server.thread_stream import ThreadStream
+from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.workers import recovery
+from tailrace.server.streams.resume_point import read_thread_cursor
+from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.wire.base import Cursor, ThreadFormat, in_run
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses.cursors import NARROW, WHOLE, offset, place_of, split, spread

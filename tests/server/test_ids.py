@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 from tests.core.test_ids import BAD, GOOD
 
 

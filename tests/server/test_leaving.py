@@ -13,10 +13,10 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from tailrace.runtime.fanout import WriteNow
-from tailrace.server.connections import Connections
-from tailrace.server.http_protocol import BoundedHttp
-from tailrace.server.sse_response import SseResponse
+from tailrace.runtime.followers.fanout import WriteNow
+from tailrace.server.streams.sse_response import SseResponse
+from tailrace.server.transport.connections import Connections
+from tailrace.server.transport.http_protocol import BoundedHttp
 from tailrace.wire import task
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -22,13 +22,14 @@ from tailrace.core.events import OutputItemAdded
 from tailrace.core.json_pieces import SEND_BYTES
 from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
-from tailrace.runtime import follow
-from tailrace.runtime.fanout import RECENT_WHOLES
-from tailrace.runtime.inbox import receive
-from tailrace.runtime.offload import LARGE_BYTES, build
-from tailrace.runtime.task import Task
-from tailrace.server import connections, large_json
-from tailrace.server.run_stream import RunStream
+from tailrace.runtime.event_log.offload import LARGE_BYTES, build
+from tailrace.runtime.followers import follow
+from tailrace.runtime.followers.fanout import RECENT_WHOLES
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.runtime.tasks.task import Task
+from tailrace.server.streams import large_json
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.transport import connections
 from tailrace.wire import openai_responses, task
 from tailrace.wire.base import Format, opened
 from tailrace.wire.formats import FORMATS

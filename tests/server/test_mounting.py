@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from tailrace.app import Tailrace
 from tailrace.core.errors import StorageBusy
 from tailrace.ports import Store
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 from tailrace.stores import open_store
 
 DEADLINE = 120.0

@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.ports import MAX_ATTEMPTS, Batch, NewRun
-from tailrace.runtime.agent_functions import restartable
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import restartable
+from tailrace.runtime.tasks.task import Task
 from tailrace.wire.formats import FORMATS
 from tests.convert.streams import read
 from tests.serving import client_of

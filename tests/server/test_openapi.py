@@ -29,10 +29,10 @@ from tailrace.core.codec import encode_event
 from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
 from tailrace.models import Scripted, call, say, think
-from tailrace.runtime.task import Task
-from tailrace.server.auth import Principal
-from tailrace.server.connections import Connections
+from tailrace.runtime.tasks.task import Task
+from tailrace.server.access.auth import Principal
 from tailrace.server.server import APIS
+from tailrace.server.transport.connections import Connections
 from tailrace.wire.formats import FORMATS
 from tests.effort import EXAMPLES, SEED, SOAK
 from tests.traces import TRACES

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import CallerError
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 
 PAGE = "http://localhost:3000"
 ASKING = {

@@ -16,11 +16,14 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
-from tailrace.runtime import outage, runs, store_retry
-from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.recovery import whole_state
-from tailrace.runtime.task import Task
-from tailrace.server import guard, router, sse_response
+from tailrace.runtime.event_log import outage, store_retry
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.whole_state import whole_state
+from tailrace.runtime.runs import all_runs
+from tailrace.runtime.tasks.task import Task
+from tailrace.server import router
+from tailrace.server.access import guard
+from tailrace.server.streams import sse_response
 from tailrace.stores.sqlite.store import SqliteLog
 from tests import forked
 from tests.services import Postgres, Redis
@@ -297,7 +300,7 @@ async def test_takeovers_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By another worker, and by a canceller that no worker answers."""
-    monkeypatch.setattr(runs, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(all_runs, "CANCEL_SECONDS", 0.05)
     app = Tailrace({"a": agent}, tmp_path / "log.db", worker=False)
     async with asyncio.timeout(120), app.running():
         run_id = await app.runs.start("a", "?")

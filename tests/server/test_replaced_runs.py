@@ -15,7 +15,7 @@ from tailrace import Agent, Tailrace, Task, tool
 from tailrace.core.errors import StorageBusy
 from tailrace.models import Scripted, call
 from tailrace.ports import Request, RunInfo
-from tailrace.server.abandoned import REPLACED
+from tailrace.server.streams.abandoned import REPLACED
 from tests.serving import client_of
 
 DEADLINE = 30.0

@@ -16,7 +16,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tailrace.app import Tailrace
-from tailrace.server import http_protocol, request_body
+from tailrace.server import request_body
+from tailrace.server.transport import http_protocol
 from tests.serving import Served
 
 JSON = {"content-type": "application/json"}

@@ -14,13 +14,13 @@ from tailrace.app import Tailrace
 from tailrace.core.errors import MalformedEvent, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.runtime.fanout import Stream, WriteNow
-from tailrace.runtime.inbox import receive
-from tailrace.server import connections as open_connections
-from tailrace.server.connections import Connections
-from tailrace.server.resume_point import ResumePoint
-from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import SseResponse, StreamSource
+from tailrace.runtime.followers.fanout import Stream, WriteNow
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.server.streams.resume_point import ResumePoint
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.streams.sse_response import SseResponse, StreamSource
+from tailrace.server.transport import connections as open_connections
+from tailrace.server.transport.connections import Connections
 from tailrace.wire import task
 from tailrace.wire.base import Cursor
 from tailrace.wire.formats import FORMATS

@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 
 from tailrace import Principal, ServerLimits, Tailrace, Task
 from tailrace.events import TaskInputRequired
-from tailrace.server import connections, responses_socket
+from tailrace.server.apis import openai_responses_socket
+from tailrace.server.transport import connections
 
 DEADLINE = 120.0
 Json = dict[str, Any]
@@ -226,7 +227,7 @@ async def test_a_bug_of_ours_is_an_error_and_in_the_log(
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "tailrace"):
-            patch.setattr(responses_socket, "_check", wrong)
+            patch.setattr(openai_responses_socket, "_check", wrong)
             event = await socket.ask()
         assert (event["status"], event["error"]["code"]) == (500, "internal")
         assert "ZeroDivisionError" in caplog.text
@@ -238,7 +239,7 @@ async def test_an_unstored_response_that_is_too_large_to_be_kept_cannot_be_conti
 ) -> None:
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
-        monkeypatch.setattr(responses_socket, "MAX_BODY_BYTES", 300)
+        monkeypatch.setattr(openai_responses_socket, "MAX_BODY_BYTES", 300)
         first = await socket.ask(input="x" * 150, store=False)
         refused = await socket.ask(store=False, previous_response_id=first["response"]["id"])
         assert refused["error"]["code"] == "previous_response_not_found"
@@ -249,7 +250,7 @@ async def test_an_unstored_response_that_is_too_large_to_be_kept_cannot_be_conti
 async def test_large_messages_wait_at_the_client_while_a_response_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(responses_socket, "WAITING_BYTES", 1000)
+    monkeypatch.setattr(openai_responses_socket, "WAITING_BYTES", 1000)
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
         await socket.send(model="asking")
@@ -296,7 +297,7 @@ async def test_a_connection_ends_with_the_server_and_after_an_hour(
         event = await socket.event()
         assert (event["status"], event["error"]["code"]) == (503, "stopping")
         assert await socket.message() == {"type": "websocket.close", "code": 1012}
-    monkeypatch.setattr(responses_socket, "OPEN_SECONDS", 0.01)
+    monkeypatch.setattr(openai_responses_socket, "OPEN_SECONDS", 0.01)
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
         event = await socket.event()

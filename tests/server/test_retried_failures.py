@@ -13,7 +13,7 @@ from tailrace import Agent, Tailrace
 from tailrace.history import history
 from tailrace.models import Scripted, fail, say, tries
 from tailrace.ports import Request
-from tailrace.runtime.model_call import Patience
+from tailrace.runtime.model_calls.call import Patience
 
 CAUSE = "The provider is overloaded."
 

@@ -14,7 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import restore
 from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
-from tailrace.runtime.runs import first_epoch
+from tailrace.runtime.runs.all_runs import first_epoch
 from tests.serving import Served
 
 

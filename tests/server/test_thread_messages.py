@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, call, say, think
-from tailrace.server.auth import Principal
+from tailrace.server.access.auth import Principal
 from tests.node import run_node
 from tests.serving import client_of
 

@@ -19,12 +19,12 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
-from tailrace.runtime.runs import first_epoch
-from tailrace.runtime.task import Task
-from tailrace.server import run_stream as server_stream
-from tailrace.server import thread_stream as server_thread
-from tailrace.server.resume_point import read_thread_cursor
-from tailrace.server.thread_stream import ThreadStream
+from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.tasks.task import Task
+from tailrace.server.streams import run_stream as server_stream
+from tailrace.server.streams import thread_stream as server_thread
+from tailrace.server.streams.resume_point import read_thread_cursor
+from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.wire import run, task
 from tailrace.wire.base import ThreadFormat
 from tests.serving import Served

@@ -11,7 +11,7 @@ from tailrace.core.codec import encode_event
 from tailrace.demo import assistant
 from tailrace.errors import CallerError
 from tailrace.models import Scripted, call, cut, say, silence, tries
-from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.agents.functions import AgentFunction
 from tailrace.testing import AgentRun, check_resume, read_run, replay_run, run_agent
 
 

@@ -166,7 +166,7 @@ def _configuration(application: str | None, everything: bool) -> list[Finding]:
 
 def _api_keys(path: str | Path | None) -> Iterator[Finding]:
     """Whether the file has a key that the server accepts."""
-    from tailrace.server.auth import read_keys
+    from tailrace.server.access.auth import read_keys
 
     if not path:
         return

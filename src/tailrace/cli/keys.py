@@ -40,7 +40,7 @@ def create(
 
     Example: tailrace keys create ada --expires 90d
     """
-    from tailrace.server.auth import create_key
+    from tailrace.server.access.auth import create_key
 
     seconds = None if expires is None else duration(expires).total_seconds()
     with _mistakes(file):
@@ -54,7 +54,7 @@ def list_(file: KeysFile = Path("keys.json"), as_json: ListJson = False) -> None
 
     Example: tailrace keys list
     """
-    from tailrace.server.auth import read_keys
+    from tailrace.server.access.auth import read_keys
 
     with _mistakes(file):
         found = read_keys(file)
@@ -79,7 +79,7 @@ def revoke(
 
     Example: tailrace keys revoke 3f9a
     """
-    from tailrace.server.auth import revoke_key
+    from tailrace.server.access.auth import revoke_key
 
     with _mistakes(file):
         key = revoke_key(file, ident)

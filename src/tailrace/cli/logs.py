@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.log_fields import RUN_FIELDS, fields_of
+from tailrace.runtime.diagnostics.log_fields import RUN_FIELDS, fields_of
 from tailrace.server import access_log
 from tailrace.settings import Settings
 

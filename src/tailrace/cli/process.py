@@ -75,7 +75,7 @@ async def _serve(
 ) -> None:
     import uvicorn
 
-    from tailrace.server.http_protocol import BoundedHttp
+    from tailrace.server.transport.http_protocol import BoundedHttp
 
     class SignalFreeServer(uvicorn.Server):
         @contextmanager
@@ -146,7 +146,7 @@ def say_wait(app: Any) -> None:
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop, which is installed wherever it works. `main` handles Ctrl-C."""
-    from tailrace.runtime.exits import run_to_end
+    from tailrace.runtime.workers.exits import run_to_end
 
     make: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):  # Windows, PyPy

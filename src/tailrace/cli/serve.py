@@ -43,7 +43,7 @@ def serve(
     if reload:
         _reload(flags)
     app = configured(application, flags)
-    from tailrace.server.auth import ApiKeys
+    from tailrace.server.access.auth import ApiKeys
 
     if isinstance(app.auth, ApiKeys):
         app.auth.read_again()  # the log names a missing file now, not at the first client

@@ -14,7 +14,7 @@ providers:
 
 * `provider`: `{"api": …, "id": …}`, the provider's id of the item, and its `call_id` where ours
   differs; the id of its answer (`response_id` in OpenAI's Responses, `message_id` in Anthropic's
-  Messages); on `task.usage` `response_id` and `model`. `runtime.model_call` adds the `host` and
+  Messages); on `task.usage` `response_id` and `model`. `runtime.model_calls` adds the `host` and
   the `model` of the request;
 * `encrypted_content` and `signature`: sealed reasoning;
 * `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or

@@ -34,8 +34,8 @@ from tailrace.models.scripted import (
     wait,
 )
 from tailrace.ports import Model, OutputSchema, Request, ToolSpec
-from tailrace.runtime.model_call import Patience, call_model
-from tailrace.runtime.model_request import InvalidRequest
+from tailrace.runtime.model_calls.call import Patience, call_model
+from tailrace.runtime.model_calls.request_check import InvalidRequest
 
 __all__ = [
     "InvalidRequest",

@@ -4,8 +4,9 @@
     model = replay("answers.jsonl")             # without pauses
     model = replay("answers.jsonl", pace=1)     # with the original pauses
 
-`tailrace.runtime.recordings` describes the file. It holds the answers, and no requests: no prompt
-and no key. A replay answers call by call in the recorded order, and does not look at the request.
+`tailrace.runtime.model_calls.recordings` describes the file. It holds the answers, and no requests:
+no prompt and no key. A replay answers call by call in the recorded order, and does not look at the
+request.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.core.items import Usage
 from tailrace.history import Api
 from tailrace.models.prices import Prices
 from tailrace.ports import Model, Request, host_of
-from tailrace.runtime.recordings import (
+from tailrace.runtime.model_calls.recordings import (
     NoRecording,
     RecordedCall,
     RecordedChunk,

@@ -31,7 +31,7 @@ from tailrace.core.errors import (
 from tailrace.core.items import Usage
 from tailrace.history import history
 from tailrace.ports import Request
-from tailrace.runtime.scripts import (
+from tailrace.runtime.model_calls.scripts import (
     Call,
     Fail,
     InvalidScript,
@@ -47,7 +47,7 @@ from tailrace.runtime.scripts import (
     think,
     wait,
 )
-from tailrace.runtime.scripts.openai_responses import PlayedResponses
+from tailrace.runtime.model_calls.scripts.openai_responses import PlayedResponses
 
 __all__ = [
     "InvalidScript",

@@ -84,7 +84,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Model(Protocol):
     """Turns a request into the raw events of a provider's API.
 
-    It makes one try. Timeouts between events and retries are the caller's (`runtime.model_call`).
+    It makes one try. Timeouts between events and retries are the caller's (`runtime.model_calls`).
     A model may have a `host` (`host_of`): ids and sealed reasoning are valid at that host only.
     """
 

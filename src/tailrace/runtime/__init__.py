@@ -1,14 +1,14 @@
 """What happens while a run lives: an agent works, its events are stored, clients follow.
 
-agents       agent, agent_functions, loop, answer_check, limits, guardrails, memory, output_types,
-             client_options, descriptions, time_limit, work_clock
-sub-agents   sub_agents, sub_agent_answer, handoff
-model calls  model_request, model_call, model_try, recordings, scripts
-tools        tools, tool_values, tool_threads, tool_sources, function_tools, tool_schema,
-             docstrings, json_schema, mcp_tools, tool_calls, call_writer, open_result, blobs
-runs         run, runs, task, chain, inbox, input_checks, busy_thread, quota
-workers      worker, claimed_run, recovery, takeover, watchdog, exits, failures, crash_points
-the store    pipeline, store_retry, outage, retention
-followers    follow, tail, fanout, opening, offload, wakeups
-logs         log_fields, metrics, telemetry
+runs         start, find, answer and cancel runs
+workers      claim a run, keep its lease, continue a run whose worker was lost
+agents       `Agent`: its loop, its options, its sub-agents
+tools        functions and MCP servers that a model may call
+model_calls  a request to a model: checked, sent, tried again; recorded and scripted answers
+tasks        `Task`: how an agent reads its input and writes its run
+followers    read a run from a cursor to its end, for one client or for many
+event_log    store events in batches before clients see them; wait for a store that is away
+diagnostics  errors, log lines, metrics, spans and crash points
+
+Imports go down this list only. Those who write a run and those who follow it meet in `runs`.
 """

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tailrace.runtime.log_fields import about
+from tailrace.runtime.diagnostics.log_fields import about
 
 PRINCIPAL = "tailrace.principal"
 """The list in the ASGI scope that `Access` puts the sender into. Copies of the scope share it."""

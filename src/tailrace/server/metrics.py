@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.errors import CallerError, NotFound
-from tailrace.runtime.metrics import FLUSH_SECONDS
-from tailrace.runtime.runs import Runs
-from tailrace.server.connections import Connections
+from tailrace.runtime.diagnostics.metrics import FLUSH_SECONDS
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.server.transport.connections import Connections
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

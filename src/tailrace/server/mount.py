@@ -11,7 +11,7 @@ from functools import wraps
 
 from starlette.types import Message, Send
 
-from tailrace.runtime.blobs import BLOB_PATH
+from tailrace.runtime.tasks.blobs import BLOB_PATH
 
 _PATH = BLOB_PATH.encode()
 _HASH = 64

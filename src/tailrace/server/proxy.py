@@ -19,7 +19,7 @@ import httpcore2
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError
-from tailrace.server.guard import LOOPBACK, Guard, error_response
+from tailrace.server.access.guard import LOOPBACK, Guard, error_response
 from tailrace.server.repair_middleware import BackendCut, Headers, ResponsesCompat
 
 CONNECT_SECONDS = 10.0

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.repair.answer import repaired_body
 from tailrace.repair.stream import ResponsesRepair
-from tailrace.server.guard import error_response
+from tailrace.server.access.guard import error_response
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A larger answer that is not a stream passes unchanged, so that memory stays bounded."""

@@ -11,9 +11,9 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id
 from tailrace.history.inputs import ClientOutput, InputCall, read_input
 from tailrace.ports.model import Effort, Summary
-from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
-from tailrace.runtime.json_schema import Checker
-from tailrace.runtime.model_request import TOOL_NAME
+from tailrace.runtime.agents.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
+from tailrace.runtime.model_calls.request_check import TOOL_NAME
+from tailrace.runtime.tools.json_schema import Checker
 from tailrace.wire import openai_responses
 
 T = TypeVar("T")

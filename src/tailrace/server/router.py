@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.core.errors import NotFound, TailraceError
 from tailrace.core.ids import check_id
-from tailrace.runtime.blobs import BLOB_PATH
-from tailrace.runtime.log_fields import about_run
-from tailrace.runtime.store_retry import within
-from tailrace.server.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.event_log.store_retry import within
+from tailrace.runtime.tasks.blobs import BLOB_PATH
+from tailrace.server.access.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
 from tailrace.server.mount import prefixed
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]

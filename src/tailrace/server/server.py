@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.runtime.runs import Runs
-from tailrace.server.abandoned import ABANDONED_SECONDS, AbandonedRuns
-from tailrace.server.access import Access
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.server.access.admission import Access
+from tailrace.server.access.auth import Authenticate
+from tailrace.server.access.guard import LOOPBACK, Guard
+from tailrace.server.access.limits import ServerLimits
+from tailrace.server.access.tickets import Tickets
 from tailrace.server.access_log import AccessLog
 from tailrace.server.apis.ag_ui import AgUiApi
 from tailrace.server.apis.anthropic_messages import MessagesApi
@@ -16,12 +19,9 @@ from tailrace.server.apis.openai_chat import CompletionsApi
 from tailrace.server.apis.openai_responses import ResponsesApi
 from tailrace.server.apis.service import ServiceApi
 from tailrace.server.apis.vercel_ui import ChatApi
-from tailrace.server.auth import Authenticate
-from tailrace.server.connections import Connections
-from tailrace.server.guard import LOOPBACK, Guard
-from tailrace.server.limits import ServerLimits
 from tailrace.server.router import Router
-from tailrace.server.tickets import Tickets
+from tailrace.server.streams.abandoned import ABANDONED_SECONDS, AbandonedRuns
+from tailrace.server.transport.connections import Connections
 from tailrace.wire.base import Format
 
 APIS: tuple[type[HttpApi], ...] = (

@@ -12,8 +12,8 @@ from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
 from tailrace.ports import RunInfo, Trimmed
-from tailrace.runtime.chain import forked_at
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks.chain import forked_at
 
 PAGE_RUNS = 200
 """How many runs a page of the list of threads is made from."""

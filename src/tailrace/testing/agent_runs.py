@@ -43,10 +43,10 @@ from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.view import show_block
 from tailrace.ports import Model
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.run import Result, Run, answer_text
-from tailrace.runtime.task import Answer, Task
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.runs.run import Result, Run, answer_text
+from tailrace.runtime.tasks.task import Answer, Task
 
 RUN_SECONDS = 60.0
 

@@ -29,7 +29,7 @@ from tailrace.core.events import (
     recorded,
 )
 from tailrace.ports import Batch, Bus, Subscription
-from tailrace.runtime.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
 
 DEADLINE = 30.0
 """Seconds after which something that should happen is given up; nothing waits that long."""

@@ -18,9 +18,9 @@ import msgspec
 from tailrace.core.errors import CallerError, InvalidCursor
 from tailrace.core.sse import SseEvent, SseParser
 from tailrace.ports import Model
-from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.runs import Runs
-from tailrace.server.run_stream import run_frames
+from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.server.streams.run_stream import run_frames
 from tailrace.testing.agent_runs import RUN_SECONDS, AgentRun, Answers, application_of, finished
 from tailrace.testing.cursor_kit import cursor_of_event
 from tailrace.wire.base import Cursor, Format

@@ -50,7 +50,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import CallerError, MalformedEvent, TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
-from tailrace.runtime.log_fields import about_run
+from tailrace.runtime.diagnostics.log_fields import about_run
 
 SHARDS = 16
 """Number of shard streams. All processes that share a Redis must use the same number."""

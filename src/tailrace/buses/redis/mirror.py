@@ -18,7 +18,7 @@ import msgspec
 from tailrace.buses.redis.connections import Command
 from tailrace.core.events import TERMINAL, Recorded
 from tailrace.core.fold import State
-from tailrace.runtime.log_fields import about_run
+from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.wire import run
 from tailrace.wire.run.encoder import RunEncoder, RunEvent
 

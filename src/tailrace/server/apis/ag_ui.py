@@ -12,14 +12,15 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of
-from tailrace.runtime.task import runs_of_item
-from tailrace.server import client_schemas, request_fields
+from tailrace.runtime.tasks.task import runs_of_item
+from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import keyed_name
-from tailrace.server.openapi import STREAM, operation
+from tailrace.server.openapi import client_schemas
+from tailrace.server.openapi.document import STREAM, operation
+from tailrace.server.openapi.schemas import ID
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import after_state
-from tailrace.server.schemas import ID
+from tailrace.server.streams.resume_point import after_state
 from tailrace.wire import ag_ui
 
 _OURS = ("assistant", "reasoning", "tool")

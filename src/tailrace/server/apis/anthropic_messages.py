@@ -18,10 +18,11 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, dict_of, list_of
-from tailrace.server import client_schemas, request_fields
+from tailrace.server import request_fields
+from tailrace.server.access.guard import json_response
 from tailrace.server.apis.base import OneWayApi
-from tailrace.server.guard import json_response
-from tailrace.server.openapi import OBJECT, STREAM, operation
+from tailrace.server.openapi import client_schemas
+from tailrace.server.openapi.document import OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import anthropic_messages
 

@@ -16,21 +16,21 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
 from tailrace.ports import RunInfo
-from tailrace.runtime.model_request import InvalidRequest, UnknownTool
-from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
-from tailrace.runtime.runs import Runs
-from tailrace.runtime.store_retry import within
+from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.event_log.store_retry import within
+from tailrace.runtime.model_calls.request_check import InvalidRequest, UnknownTool
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server import request_fields
-from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
-from tailrace.server.access import admitted
-from tailrace.server.asgi_transport import client_left
-from tailrace.server.connections import Connections, WaitingRequest
-from tailrace.server.guard import json_response
+from tailrace.server.access.admission import admitted
+from tailrace.server.access.guard import json_response
 from tailrace.server.idempotency import check_same, keyed_name
-from tailrace.server.large_json import LargeJsonResponse
-from tailrace.server.resume_point import ResumePoint
-from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import SseResponse
+from tailrace.server.streams.abandoned import AbandonableStream, AbandonedRuns
+from tailrace.server.streams.large_json import LargeJsonResponse
+from tailrace.server.streams.resume_point import ResumePoint
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.streams.sse_response import SseResponse
+from tailrace.server.transport.asgi import client_left
+from tailrace.server.transport.connections import Connections, WaitingRequest
 from tailrace.wire import openai_responses
 from tailrace.wire.base import Format
 

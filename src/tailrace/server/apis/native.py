@@ -22,23 +22,24 @@ from tailrace.core.tool_output import OCTETS
 from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
-from tailrace.runtime.descriptions import agent_info
-from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
-from tailrace.runtime.runs import RUN_PREFIX
-from tailrace.runtime.tail import run_not_found
-from tailrace.server import request_fields, schemas
-from tailrace.server.access import admitted
+from tailrace.runtime.agents.descriptions import agent_info
+from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.followers.tail import run_not_found
+from tailrace.runtime.runs.all_runs import RUN_PREFIX
+from tailrace.server import request_fields
+from tailrace.server.access.admission import admitted
+from tailrace.server.access.guard import json_response
+from tailrace.server.access.tickets import TICKET_SECONDS, Tickets
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.guard import json_response
-from tailrace.server.large_json import LargeJsonResponse
-from tailrace.server.openapi import EVENTS, FLAG, OBJECT, operation
+from tailrace.server.openapi import schemas
+from tailrace.server.openapi.document import EVENTS, FLAG, OBJECT, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import naming, read_thread_cursor, resume_point
-from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import SseResponse
-from tailrace.server.thread_stream import ThreadStream
+from tailrace.server.streams.large_json import LargeJsonResponse
+from tailrace.server.streams.resume_point import naming, read_thread_cursor, resume_point
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.streams.sse_response import SseResponse
+from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.server.threads import ThreadList, thread_not_found
-from tailrace.server.tickets import TICKET_SECONDS, Tickets
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -9,9 +9,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import client_schemas, request_fields
+from tailrace.server import request_fields
 from tailrace.server.apis.base import OneWayApi
-from tailrace.server.openapi import STREAM, operation
+from tailrace.server.openapi import client_schemas
+from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import openai_chat
 

@@ -19,16 +19,21 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.memory import COMPACT
-from tailrace.runtime.task import runs_of_item
-from tailrace.server import client_schemas, request_fields
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.memory import COMPACT
+from tailrace.runtime.tasks.task import runs_of_item
+from tailrace.server import request_fields
+from tailrace.server.access.guard import json_response
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.guard import json_response
-from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
+from tailrace.server.apis.openai_responses_socket import (
+    ResponsesSocket,
+    Segment,
+    UnstoredConversation,
+)
+from tailrace.server.openapi import client_schemas
+from tailrace.server.openapi.document import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.responses_socket import ResponsesSocket, Segment, UnstoredConversation
-from tailrace.server.resume_point import naming, resume_point
+from tailrace.server.streams.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
 from tailrace.wire.base import MAX_CURSOR
 from tailrace.wire.openai_responses import ApprovalResponse

@@ -12,12 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tailrace.core.errors import NotFound
-from tailrace.runtime.agent import Agent
-from tailrace.server import metrics, schemas
+from tailrace.runtime.agents.agent import Agent
+from tailrace.server import metrics
+from tailrace.server.access.guard import json_response
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.guard import json_response
 from tailrace.server.inspector import page_file, plain, wants_page
-from tailrace.server.openapi import OBJECT, document, operation
+from tailrace.server.openapi import schemas
+from tailrace.server.openapi.document import OBJECT, document, operation
 from tailrace.wire.base import ShowsThreads, ThreadFormat
 
 PAGE_FILES: dict[str, Any] = {

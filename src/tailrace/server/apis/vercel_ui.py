@@ -13,14 +13,15 @@ from starlette.types import ASGIApp, Send
 
 from tailrace.core.ids import check_id
 from tailrace.ports import RunInfo
-from tailrace.server import client_schemas, request_fields
+from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.connections import Connections
-from tailrace.server.openapi import STREAM, operation
+from tailrace.server.openapi import client_schemas
+from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import ResumePoint, after_state
-from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import SseResponse
+from tailrace.server.streams.resume_point import ResumePoint, after_state
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.streams.sse_response import SseResponse
+from tailrace.server.transport.connections import Connections
 from tailrace.wire import vercel_ui
 from tailrace.wire.base import Format
 

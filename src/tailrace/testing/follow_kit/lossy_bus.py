@@ -13,8 +13,9 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded
 from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime import store_retry, tail
-from tailrace.runtime.follow import Reader
+from tailrace.runtime.event_log import store_retry
+from tailrace.runtime.followers import tail
+from tailrace.runtime.followers.follow import Reader
 from tailrace.testing.follow_kit.setup import (
     FAULTS,
     SOON,

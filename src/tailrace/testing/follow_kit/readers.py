@@ -10,9 +10,10 @@ import pytest
 from tailrace.core.errors import NotFound, StorageError
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime import store_retry, tail
-from tailrace.runtime.follow import Reader
-from tailrace.runtime.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log import store_retry
+from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.followers import tail
+from tailrace.runtime.followers.follow import Reader
 from tailrace.testing.follow_kit.setup import (
     CountingStore,
     FollowTests,

@@ -18,10 +18,10 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import save
 from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, NewRun, Store, Subscription
-from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.follow import Reader
-from tailrace.runtime.pipeline import Emitter, Pipeline
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.followers.follow import Reader
+from tailrace.runtime.runs.all_runs import Runs
 
 DEADLINE = 60.0
 """Seconds that no test may take: what hangs fails, and does not stop the suite."""

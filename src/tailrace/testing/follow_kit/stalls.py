@@ -12,10 +12,10 @@ import pytest
 from tailrace.core.fold import State
 from tailrace.core.writers import MessageWriter
 from tailrace.ports import Bus, Store
-from tailrace.runtime import fanout, follow, tail
-from tailrace.runtime.fanout import Stream, Streams
-from tailrace.runtime.follow import Reader
-from tailrace.runtime.task import Task
+from tailrace.runtime.followers import fanout, follow, tail
+from tailrace.runtime.followers.fanout import Stream, Streams
+from tailrace.runtime.followers.follow import Reader
+from tailrace.runtime.tasks.task import Task
 from tailrace.testing.follow_kit.setup import FollowTests, begun, end
 from tailrace.wire.base import Format, ThreadFormat
 from tailrace.wire.formats import FORMATS

@@ -13,10 +13,10 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.writers import MessageWriter
 from tailrace.ports import Bus, Store
-from tailrace.runtime import fanout, tail
-from tailrace.runtime.fanout import Streams
-from tailrace.runtime.follow import Reader
-from tailrace.runtime.task import Task
+from tailrace.runtime.followers import fanout, tail
+from tailrace.runtime.followers.fanout import Streams
+from tailrace.runtime.followers.follow import Reader
+from tailrace.runtime.tasks.task import Task
 from tailrace.testing.follow_kit.setup import (
     FollowTests,
     all_seen,

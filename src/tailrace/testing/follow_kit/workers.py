@@ -14,13 +14,13 @@ from tailrace.core.items import InputRequest
 from tailrace.core.view import client_view
 from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import MAX_ATTEMPTS, Bus, Store
-from tailrace.runtime import recovery
-from tailrace.runtime import runs as running
-from tailrace.runtime.agent_functions import restartable
-from tailrace.runtime.inbox import receive
-from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import restartable
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.whole_state import whole_state
+from tailrace.runtime.runs import all_runs as running
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.runtime.tasks.task import Task
 from tailrace.testing.follow_kit.setup import SOON, FollowTests, process, until
 
 SHORT = 0.3
@@ -84,7 +84,7 @@ async def lost_run(store: Store, bus: Bus, runs: Runs, agent: str, claims: int =
     for _ in range(claims):
         claim = await store.take_over(run_id, "the dead", SHORT)
     assert claim is not None
-    state = await recovery.whole_state(store, run_id)
+    state = await whole_state(store, run_id)
     task = Task(Pipeline(store, bus).writer(run_id, claim.epoch, state), run_id)
     task.emit(TaskInProgress(task_id=run_id))
     with task.call("look_up") as call:
@@ -352,7 +352,7 @@ class CancelTests(FollowTests):
             run_id = await server.start("a", "?")
             claim = await store.take_over(run_id, "the dead", 3600.0)
             assert claim is not None
-            state = await recovery.whole_state(store, run_id)
+            state = await whole_state(store, run_id)
             stale = Pipeline(store, bus).writer(run_id, claim.epoch, state)
             begun = time.monotonic()
             await asyncio.gather(*(server.cancel(run_id) for _ in range(3)))

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime.follow import Reader
-from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.followers.follow import Reader
 from tailrace.testing.log_model.expected import ExpectedRun, Follower
 
 T = TypeVar("T")

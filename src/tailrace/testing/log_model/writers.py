@@ -24,7 +24,7 @@ from tailrace.core.events import (
 )
 from tailrace.core.fold import State
 from tailrace.ports import Batch, InboxLetter, NewRun
-from tailrace.runtime.work_clock import WorkClock
+from tailrace.runtime.event_log.work_clock import WorkClock
 from tailrace.testing.log_model.expected import ExpectedRun
 from tailrace.testing.log_model.processes import ModelSetup, Processes
 from tailrace.testing.strategies import values

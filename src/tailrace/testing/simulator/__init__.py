@@ -7,8 +7,9 @@
 It speaks OpenAI's Responses API, chat completions and Anthropic's Messages API, streamed or not.
 Each request is checked by `tailrace.testing.provider_rules` and refused in the provider's words;
 what was issued (ids, signatures, sealed reasoning, stored responses) is remembered. Answers
-are scripts (`tailrace.runtime.scripts`), taken in order, or recorded (`RecordedAnswer.read`,
-`recorded_calls`); they may fail, break off inside a character, or go silent.
+are scripts (`tailrace.runtime.model_calls.scripts`), taken in order, or recorded
+(`RecordedAnswer.read`, `recorded_calls`); they may fail, break off inside a character, or go
+silent.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tailrace.core.values import Json
-from tailrace.runtime.scripts import Fail, InvalidScript, Script, checked, opening_failure
-from tailrace.runtime.scripts.anthropic_messages import ERRORS, PlayedMessages
-from tailrace.runtime.scripts.openai_chat import PlayedChat
-from tailrace.runtime.scripts.openai_responses import PlayedResponses
+from tailrace.runtime.model_calls.scripts import (
+    Fail,
+    InvalidScript,
+    Script,
+    checked,
+    opening_failure,
+)
+from tailrace.runtime.model_calls.scripts.anthropic_messages import ERRORS, PlayedMessages
+from tailrace.runtime.model_calls.scripts.openai_chat import PlayedChat
+from tailrace.runtime.model_calls.scripts.openai_responses import PlayedResponses
 from tailrace.testing.provider_rules import (
     ErrorBody,
     Issued,

@@ -14,8 +14,16 @@ from starlette.types import Receive, Scope, Send
 from tailrace.core import sse
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json, dict_of
-from tailrace.runtime.recordings import RecordedCall, read_calls
-from tailrace.runtime.scripts import STATUSES, Cut, Fail, Garbage, Script, ScriptFrame, Wait
+from tailrace.runtime.model_calls.recordings import RecordedCall, read_calls
+from tailrace.runtime.model_calls.scripts import (
+    STATUSES,
+    Cut,
+    Fail,
+    Garbage,
+    Script,
+    ScriptFrame,
+    Wait,
+)
 
 _BREAKS = ("cut", "malformed_event", "connect_timeout", "first_event_timeout", "idle_timeout")
 

@@ -1,0 +1,1 @@
+"""The event log as the runtime uses it. `stores` has the databases themselves."""

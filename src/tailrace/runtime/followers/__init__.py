@@ -1,0 +1,1 @@
+"""Followers: they read a run from a cursor, first from the log, then live."""

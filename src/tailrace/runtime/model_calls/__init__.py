@@ -1,0 +1,1 @@
+"""Model calls: one request and its tries. `models` has the providers themselves."""

@@ -1,0 +1,521 @@
+"""A task in the hands of its agent: what it reads, and how it writes its run.
+
+    with task.reasoning() as thinking:
+        thinking.summary("Which city? ")
+    with task.call("get_weather") as call:
+        call.arguments('{"city":"Paris"}')
+    call.result({"temperature": "15C"})
+    with task.message() as message:
+        message.text("It is 15C.[^1]")
+    await task.drain()
+
+A block closes the item that it opened. If an exception leaves the block, the item ends `incomplete`
+or `failed`, so an agent may catch its own error and continue.
+
+Writing never waits. An agent awaits `drain()` where it wants backpressure. Ids come from the
+event's place in the log, so they are unique in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from tailrace.core import closing
+from tailrace.core import events as ev
+from tailrace.core.errors import CallerError, NotFound, TailraceError
+from tailrace.core.fold import State
+from tailrace.core.items import (
+    ContentPart,
+    ErrorInfo,
+    Executor,
+    InputRequest,
+    Item,
+    ToolCall,
+    Usage,
+)
+from tailrace.core.references import ReferencePool
+from tailrace.core.sink import Sink
+from tailrace.core.state import TaskNode
+from tailrace.core.tool_arguments import arguments_value
+from tailrace.core.tool_output import plain_json
+from tailrace.core.view import client_view
+from tailrace.core.writers import MessageWriter, ReasoningWriter
+from tailrace.history import Api, History, Load, Mode, history, reachable
+from tailrace.history.inputs import last_question
+from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.tasks.blobs import blob_loader
+from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall
+
+
+def runs_of_item(item_id: str) -> list[str]:
+    """The ids that the run of an item may have: see `Task.new_id`."""
+    run = item_id.partition("_")[2].rpartition("_")[0]
+    return [f"run_{run}", run] if run else []
+
+
+CALL_CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
+
+MCP_APPROVAL = "mcp_approval_request"
+"""The kind of a call that an MCP server of the provider makes only if a person approves it."""
+
+ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, CallWriter)
+
+WITHDRAWN = "The agent continued without an answer."
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person answered: `approved` to an approval, `value` to a question.
+
+    `task.ask` returns it, and `run.send` takes it.
+    """
+
+    request_id: str
+    approved: bool | None = None
+    value: Any = None
+    reason: str | None = None
+
+
+class Task(Sink):
+    """One task of a run: the run itself, or a sub-agent. An agent reads and writes it."""
+
+    def __init__(self, emitter: Emitter, task_id: str, pool: ReferencePool | None = None) -> None:
+        self.emitter = emitter
+        self._task_id = task_id
+        self.pool = pool or ReferencePool(self.node.reference_start)
+
+    @property
+    def task_id(self) -> str:
+        """The task: the run's id, or the call that a sub-agent answers."""
+        return self._task_id
+
+    @property
+    def node(self) -> TaskNode:
+        """The task as folded so far."""
+        return self.emitter.state.tasks[self.task_id]
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.emitter.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """The conversation that the run belongs to."""
+        return str(self.emitter.facts.get("thread_id") or "")
+
+    @property
+    def owner(self) -> str:
+        """The id of the principal that started the run; "" for no principal."""
+        return self.emitter.owner
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata that the run was started with; clients can read it."""
+        return self.emitter.facts.get("metadata")
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that works on the task."""
+        return str(self.node.speaker or "")
+
+    @property
+    def input(self) -> Any:
+        """The input, as the client sent it."""
+        return self.node.facts.get("input")
+
+    @property
+    def text(self) -> str:
+        """What the user wrote last, in one or several messages, which are joined by line breaks.
+
+        A client without a server-side history sends the whole conversation each time: messages
+        before the last answer are in `input`. An input that is not a message, such as an object,
+        is shown as JSON.
+        """
+        return last_question(self.input)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the run was started with."""
+        found = (self.node.facts.get("options"), self.node.private.get("options"))
+        return {
+            key: kept
+            for options in found
+            if isinstance(options, dict)
+            for key, kept in options.items()
+        }
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The task so far, as its clients see it (PROTOCOL.md, section 5)."""
+        return client_view(self.emitter.state, self.task_id)
+
+    async def chain(self) -> list[State]:
+        """The runs of the conversation, oldest first, then this run.
+
+        A model request takes them: `Request(chain=await task.chain())`.
+        """
+        return [*await self.emitter.earlier(), self.emitter.state]
+
+    async def history(
+        self,
+        api: Api = "openai_responses",
+        mode: Mode = "drop",
+        *,
+        model: str | None = None,
+        host: str | None = None,
+        store: bool = True,
+        load: Load = reachable,
+    ) -> History:
+        """The conversation for the next model request: earlier runs, then this run.
+
+        `history.request()` has the fields to send. A sub-agent has its own history only. The
+        options are those of `tailrace.history.history`.
+        """
+        chain = await self.chain()
+        child = None if self.task_id == self.run_id else self.task_id
+        if load is reachable:
+            load = await blob_loader(self.emitter.blobs, self.owner, chain, child)
+        kept = {"model": model, "host": host, "store": store, "load": load}
+        return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
+
+    def child(self, task_id: str) -> Task:
+        """The task of a sub-agent, which this worker or an earlier worker began."""
+        return begun_task(self.emitter, task_id)
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        """Record any event of this task; the methods below write the common events."""
+        self.emitter.emit(event, private)
+
+    async def drain(self) -> None:
+        """Wait until what was written is durable."""
+        await self.emitter.drain()
+
+    def new_id(self, prefix: str) -> str:
+        """An id that no other item of the run has."""
+        run = self.emitter.run_id.removeprefix("run_")
+        return f"{prefix}_{run}_{self.emitter.state.sequence_number + 1}"
+
+    def free_call_id(self, _wanted: str) -> str:
+        """An id that no other call of the thread has.
+
+        A provider repeats its ids from answer to answer (`call_0`), so none of them is kept. The
+        ingest remembers the provider's id in the private part.
+        """
+        return self.new_id("call")
+
+    def own_call_id(self, chosen: str) -> str:
+        """The id of a call whose id the agent chooses: no other run of the thread has it."""
+        return f"{chosen}_{self.emitter.run_id.removeprefix('run_')}"
+
+    def waiting_call(self, provider_id: str) -> str | None:
+        """Our id of an earlier call that the provider carries out, and that has no result."""
+        return self.node.waiting_call(provider_id)
+
+    def knows(self, number: int) -> bool:
+        """Whether the task's pool issued this reference number."""
+        return self.pool.knows(number)
+
+    def add(self, item: Item, private: ev.Private | None = None) -> int:
+        """Open an item; its `output_index`."""
+        index = len(self.node.items)
+        event = ev.OutputItemAdded(task_id=self.task_id, output_index=index, item=item)
+        self.emit(event, private)
+        return index
+
+    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
+        """Close an item."""
+        event = ev.OutputItemDone(task_id=self.task_id, output_index=index, item=item)
+        self.emit(event, private)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """A named stage of the agent.
+
+        If an exception leaves it, it ends `incomplete`, with the steps that are open inside it.
+        """
+        index = len(self.node.steps)
+        self.emit(ev.StepStarted(task_id=self.task_id, step_index=index, name=name))
+        try:
+            yield
+        except BaseException as error:
+            self.after(error, lambda: self._write(closing.close_steps(self.node, index)))
+            raise
+        # The task may have been ended inside the block, and its steps with it.
+        if self.node.steps[index].is_open:
+            self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
+
+    @contextmanager
+    def reasoning(self) -> Iterator[ReasoningWriter]:
+        """Write a reasoning item."""
+        with self._closed(ReasoningWriter(self)) as writer:
+            yield writer
+
+    @contextmanager
+    def message(self) -> Iterator[MessageWriter]:
+        """Write a message."""
+        with self._closed(MessageWriter(self)) as writer:
+            yield writer
+
+    @contextmanager
+    def call(
+        self, name: str, *, call_id: str | None = None, executor: Executor = "server"
+    ) -> Iterator[CallWriter]:
+        """Write a tool call; after the block, the call is final.
+
+        A `call_id` that the agent chooses must be new in the run. The run's id is added to it, so
+        that no other run of the thread has the call's id, `call.call_id`. `answer`, `pending` and
+        `ask` take either. Without `call_id`, an id is made.
+        """
+        with self._closed(CallWriter(self, name, executor, call_id)) as writer:
+            yield writer
+
+    def calls(self, executor: Executor = "server") -> list[PendingCall]:
+        """The completed calls that have no result yet, for example those that a model made."""
+        return [
+            PendingCall(self, node.item, node.output_index)
+            for call_id, node in self.node.calls.items()
+            if isinstance(node.item, ToolCall)
+            and node.item.executor == executor
+            and node.item.status == "completed"
+            and call_id not in self.node.call_results
+            and not node.is_open
+            and not node.superseded
+        ]
+
+    def answer(self, call: PendingCall | CallWriter | ToolCall | str, value: Any) -> None:
+        """Write the result of a call, named by its item or its call id.
+
+        `value` is a string, JSON, or the two lists of the protocol. `task.calls()` has the calls
+        that wait for a result.
+        """
+        self.pending(call).result(value)
+
+    def pending(self, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:
+        """A call of this task, to start it, report its progress and write its result."""
+        call_id = self._id_of(call)
+        node = self.node.calls.get(call_id)
+        if node is None or not isinstance(node.item, ToolCall):
+            raise NotFound(f"Task {self.task_id} has no call {call_id!r}; see `task.calls()`.")
+        return PendingCall(self, node.item, node.output_index)
+
+    def _id_of(self, call: PendingCall | CallWriter | ToolCall | str) -> str:
+        """The id of a call, also by the id that the agent chose."""
+        if not isinstance(call, str):
+            return call.call_id
+        own = self.own_call_id(call)
+        return own if own in self.node.calls and call not in self.node.calls else call
+
+    @contextmanager
+    def _closed(self, writer: ItemWriter) -> Iterator[ItemWriter]:
+        """Close an item after its block; as incomplete if an exception passes."""
+        try:
+            yield writer
+        except BaseException as error:
+            writer.is_open = False
+            self.after(error, lambda: self._close(writer.index))
+            raise
+        # The task may have been ended inside the block, and its items with it.
+        if self.node.items[writer.index].is_open:
+            with self.emitter.closing():
+                writer.finish()
+
+    def _close(self, index: int) -> None:
+        """End an item with the parts that the state has: a refused event did not change it."""
+        node = self.node.items[index]
+        if node.is_open:
+            self._write(closing.close_item(self.node, node))
+
+    def _write(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
+            self.emit(event)
+
+    def after(self, error: BaseException, close: Callable[[], None]) -> None:
+        """Close what `error` leaves open, unless the run is not ours any more.
+
+        Items that an abandoned coroutine, or a worker that gives the run up, leaves open are closed
+        by the worker that continues the run. An event that is refused here must not hide `error`.
+        """
+        if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
+            with suppress(TailraceError), self.emitter.closing():
+                close()
+
+    def notice(self, message: str, data: Any = None) -> None:
+        """Show a message to the people who watch. The model does not see it."""
+        self.emit(ev.Notice(task_id=self.task_id, message=message, data=data))
+
+    def progress(
+        self, message: str | None = None, current: float | None = None, total: float | None = None
+    ) -> None:
+        """Show how far the task is. It replaces the progress before."""
+        self.emit(ev.Progress(task_id=self.task_id, message=message, current=current, total=total))
+
+    def usage(self, usage: Usage | None = None, **fields: Any) -> None:
+        """Count a model call: a `Usage`, or its fields, such as `input_tokens=12`."""
+        try:
+            counted = msgspec.structs.replace(usage or Usage(), **fields)
+            counted = msgspec.convert(msgspec.structs.asdict(counted), Usage)
+        except (TypeError, msgspec.ValidationError) as error:
+            raise CallerError(f"`task.usage` takes the fields of `Usage`: {error}.") from error
+        self.emit(ev.TaskUsage(task_id=self.task_id, usage=counted))
+
+    def output(self, value: Any, name: str | None = None) -> None:
+        """Write the answer as a JSON value, once in a task: structured output.
+
+        `value` may also be a dataclass, a msgspec struct or a pydantic model, whose name is the
+        default of `name`.
+        """
+        plain = plain_json(value)
+        if name is None and not isinstance(value, dict | list | tuple | str | int | float):
+            name = type(value).__name__ if value is not None else None
+        self.emit(ev.StructuredOutputDone(task_id=self.task_id, value=plain, name=name))
+
+    async def ask(
+        self,
+        question: str | InputRequest,
+        *,
+        kind: Literal["input", "approval"] = "input",
+        call: PendingCall | CallWriter | ToolCall | str | None = None,
+        schema: Any = None,
+    ) -> Answer:
+        """Ask the people who watch, and wait for their answer.
+
+        An approval may name the `call` that it is about; `schema` is the JSON Schema of the value.
+        While the run waits it holds no worker. After a restart, a question that is still pending
+        is not asked again, and a request whose id is answered returns that answer.
+        """
+        request = question if isinstance(question, InputRequest) else None
+        if request is None:
+            call_id = None if call is None else self._id_of(call)
+            request = self._asked(kind, call_id, str(question), schema)
+        if request.id in self.node.answers:
+            found = self.node.answers[request.id]
+            return msgspec.convert({**found, "request_id": request.id}, Answer)
+        if self.emitter.inputs is None:
+            raise CallerError(
+                f"The agent {self.agent} cannot ask people: it is a sub-agent with "
+                "`streaming=False`, or has no worker. Ask in the agent that calls it."
+            )
+        if all(asked.id != request.id for asked in self.node.requests):
+            self.announce([request])
+        answer = await self.emitter.inputs.receive(self, request.id)
+        return msgspec.convert(answer, Answer)
+
+    def announce(self, requests: Sequence[InputRequest]) -> None:
+        """Show requests to people, each with the name and the arguments of its call."""
+        about = [self._with_call(request) for request in requests]
+        self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=about))
+
+    def _with_call(self, request: InputRequest) -> InputRequest:
+        node = self.node.calls.get(request.call_id or "")
+        if node is None or request.name is not None:
+            return request
+        assert isinstance(node.item, ToolCall)
+        text = node.arguments_text
+        arguments = arguments_value(text, text)  # a custom tool takes any text
+        return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
+
+    def _asked(
+        self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
+    ) -> InputRequest:
+        """The pending request with this content that no `ask` waits for, or a new request."""
+        inputs = self.emitter.inputs
+        for asked in self.node.requests:
+            same = (asked.kind, asked.call_id, asked.message, asked.schema)
+            if same == (kind, call_id, message, schema) and not (
+                inputs and inputs.awaits(asked.id)
+            ):
+                return asked
+        ident = self.new_id("req")
+        return InputRequest(id=ident, kind=kind, call_id=call_id, message=message, schema=schema)
+
+    def say(self, text: str) -> None:
+        """Write a whole message."""
+        with self.message() as message:
+            message.text(text)
+
+    def complete(self) -> None:
+        """End the task with its answer, unless it has ended.
+
+        Questions without an answer are withdrawn: the agent did not wait for them.
+        """
+        if not self.node.ended:
+            with self.emitter.closing():
+                for request in list(self.node.requests):
+                    self.emit(
+                        ev.TaskInputReceived(
+                            task_id=self.task_id, request_id=request.id, reason=WITHDRAWN
+                        )
+                    )
+                self.emit(ev.TaskCompleted(task_id=self.task_id))
+
+    def incomplete(self, reason: str) -> None:
+        """End the task short of an answer, for example `max_output_tokens`; its output is kept."""
+        self._end(ev.TaskIncomplete(task_id=self.task_id, reason=reason))
+
+    @overload
+    def fail(self, error: ErrorInfo, /) -> None: ...
+    @overload
+    def fail(self, code: str, message: str, /) -> None: ...
+    def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
+        """End the task with an error: its code and message. Clients see both."""
+        if isinstance(error, str):
+            error = ErrorInfo(code=error, message=message)
+        self._end(ev.TaskFailed(task_id=self.task_id, error=error))
+
+    def cancel(self, reason: str) -> None:
+        """End the task because it was stopped; its output is kept, and its calls get a result."""
+        with self.emitter.closing():
+            self.close_calls(CALL_CANCELLED)
+        self._end(ev.TaskCancelled(task_id=self.task_id, reason=reason))
+
+    def close_calls(self, error: ErrorInfo) -> None:
+        """Give each call without a result this error as its result, in sub-agents too."""
+        if self.node.ended:
+            return
+        for child in self.node.children:
+            if not child.ended:
+                self.child(child.task_id).close_calls(error)
+        for call in [*self.calls("server"), *self.calls("client"), *mcp_approvals(self)]:
+            with suppress(TailraceError):
+                call.fail(error)
+
+    def _end(self, last: ev.Event) -> None:
+        if not self.node.ended:
+            with self.emitter.closing():
+                self._write(closing.ending(self.node, last))
+
+
+def mcp_approvals(task: Task) -> list[PendingCall]:
+    """The calls of the provider's MCP servers that people have to approve, without a result."""
+    return [call for call in task.calls("provider") if call.item.kind == MCP_APPROVAL]
+
+
+def begun_task(emitter: Emitter, task_id: str) -> Task:
+    """A task that the log has begun. It issues no reference number that the log has already."""
+    node = emitter.state.tasks[task_id]
+    pool = ReferencePool(node.reference_start, contents(node))
+    for number in node.numbers:
+        pool.reserve(number)
+    return Task(emitter, task_id, pool)
+
+
+def contents(node: TaskNode) -> list[list[ContentPart]]:
+    """The contents of all tool results of a task, superseded results included."""
+    found = (item.private.get("content") for item in node.items.values())
+    return [content for content in found if content is not None]
+
+
+def supersede(task: Task, items: list[str], reason: str) -> None:
+    """Begin the next attempt of a task; these items are not part of it."""
+    task.emit(
+        ev.TaskAttempt(
+            task_id=task.task_id,
+            attempt=task.node.next_attempt,
+            reason=reason,
+            superseded=items,
+        )
+    )

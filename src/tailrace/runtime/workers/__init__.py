@@ -1,0 +1,1 @@
+"""Workers: each claims runs, calls their agents, and keeps the leases."""

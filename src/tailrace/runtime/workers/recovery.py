@@ -1,0 +1,129 @@
+"""Continues a run whose writer was lost.
+
+Only the log is used. Open items are closed as incomplete or interrupted, children before parents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tailrace.core import closing
+from tailrace.core import events as ev
+from tailrace.core.errors import StorageError
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
+from tailrace.core.references import ReferencePool
+from tailrace.core.state import TaskNode
+from tailrace.ports import Claim, RunInfo, Store
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.event_log.store_retry import patiently
+from tailrace.runtime.event_log.whole_state import read_whole, whole_state
+from tailrace.runtime.tasks.task import Task, contents, supersede
+
+logger = logging.getLogger("tailrace")
+
+INTERRUPTED = ErrorInfo(
+    code="interrupted",
+    message="The worker was lost, and the agent is not restartable. Start a new run.",
+)
+TOO_MANY_ATTEMPTS = ErrorInfo(
+    code="too_many_attempts", message="Too many workers of this run were lost; see their logs."
+)
+
+
+async def closable_state(store: Store, claim: Claim) -> State:
+    """`whole_state`, or an empty root if the log cannot be folded.
+
+    The root's end closes its open items (PROTOCOL.md, section 4, rule 7). So any run can be ended.
+    """
+    try:
+        return await whole_state(store, claim.run_id, claim.last_seq)
+    except StorageError:
+        raise
+    except Exception:
+        logger.exception(
+            "run %s (agent %s) cannot be folded; it is ended",
+            *(claim.run_id, claim.agent),
+            extra=about_run(claim.run_id, claim.agent),
+        )
+        state = State()
+        state.absorb(ev.TaskCreated(task_id=claim.run_id, sequence_number=claim.last_seq))
+        return state
+
+
+async def begin(store: Store, task: Task, run: RunInfo | None) -> None:
+    """Record that a worker begins a new run, and which reference number is its first.
+
+    A run may be created before the run that it continues has ended, which may use more numbers.
+    """
+    start = await patiently(lambda: _first_reference(store, task, run))
+    if start is not None:
+        task.pool = ReferencePool(start)
+    task.emit(ev.TaskInProgress(task_id=task.task_id, reference_start=start))
+
+
+async def _first_reference(store: Store, task: Task, run: RunInfo | None) -> int | None:
+    """The first reference number, if it differs from the number that the run was created with."""
+    is_fork = task.node.facts.get("previous_seq") is not None
+    if run is None or run.previous_run_id is None or is_fork:
+        return None
+    previous = await store.info(run.previous_run_id)
+    if previous is None or (previous.ended_at or run.created_at) < run.created_at:
+        return None
+    root = (await read_whole(store, previous.run_id)).root
+    start = root.next_reference if root is not None else 1
+    return start if start > task.node.reference_start else None
+
+
+async def learn_references(task: Task) -> None:
+    """Learn the reference numbers of earlier runs, so that the same content keeps its number."""
+    if task.node.reference_start > 1:
+        earlier = await task.emitter.earlier()
+        await asyncio.to_thread(_learn, task.pool, task.node.reference_start, earlier)
+
+
+def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
+    for state in reversed(earlier):
+        if state.root is not None:
+            for content in contents(state.root):
+                pool.learn(content, below)
+            below = min(below, state.root.reference_start)
+
+
+def resume(agent: object, task: Task) -> None:
+    """Make a run that its worker left ready for its restartable agent.
+
+    An agent may have a `begin_again` of its own.
+    """
+    getattr(agent, "begin_again", begin_again)(task)
+
+
+def begin_again(task: Task) -> None:
+    """Close the items that the lost writer left open, and supersede them."""
+    node = task.node
+    left = [item for item in node.items.values() if item.is_open]
+    with task.emitter.closing():
+        for event in closing.closing(node):
+            task.emit(event)
+    for call_id in _unanswered(node):
+        result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
+        index = task.add(result)
+        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
+        task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
+    partial = [item.id for item in left if item.item.status == "incomplete"]
+    supersede(task, partial, "worker_lost")
+
+
+def _unanswered(node: TaskNode) -> list[str]:
+    """Server calls without a result: their tool may have run, so it must not run again."""
+    return [
+        call_id
+        for call_id, item in node.calls.items()
+        if call_id not in node.call_results
+        and isinstance(item.item, ToolCall)
+        and item.item.executor == "server"
+        and item.item.status == "completed"
+        and not item.is_open
+        and not item.superseded
+    ]

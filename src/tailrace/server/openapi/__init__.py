@@ -1,0 +1,1 @@
+"""`GET /openapi.json`: the document, and the schemas of bodies and answers."""

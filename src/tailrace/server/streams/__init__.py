@@ -1,0 +1,1 @@
+"""Runs and threads as streams and large answers, from the cursor of a client on."""

@@ -1,0 +1,176 @@
+"""Ends what its client cannot end: runs that it left, and questions that it cannot answer.
+
+Chat completions and Anthropic's messages have no request that finds a run again. So a run that was
+started there is cancelled when no client of this server has followed it for a while. Their clients
+cannot answer a run that asks people either. If no one else does, the answer is no, and the agent
+goes on: otherwise the client would wait forever.
+
+A chat that regenerates or edits a message no longer shows what came after it. A run that asks
+people there is cancelled, because no page can answer it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from tailrace.core.errors import TailraceError
+from tailrace.core.fold import State
+from tailrace.ports import RunInfo
+from tailrace.runtime.agents.busy_thread import RECENT_RUNS
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.event_log.retention import FOREVER
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.wire.base import Format
+
+ABANDONED_SECONDS = 60.0
+"""How long a run goes on without a client."""
+
+ABANDONED = "abandoned"
+"""The reason of the cancelled run."""
+
+REPLACED = "The conversation went on from an earlier message."
+"""The reason of a cancelled run that asked people, and that the client no longer shows."""
+
+UNANSWERED_SECONDS = 120.0
+"""A run that asks people and does nothing else for so long is answered no, at the latest after
+twice this time. Node's `fetch` waits 300 seconds for an answer without a stream."""
+
+UNANSWERED = "No person answered in time."
+"""What the model reads then."""
+
+logger = logging.getLogger("tailrace")
+
+
+class AbandonedRuns:
+    """The runs that clients have left, each with the time of its next check."""
+
+    def __init__(self, runs: Runs, seconds: float = ABANDONED_SECONDS) -> None:
+        self._runs = runs
+        self._seconds = seconds
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def waits(self, run_id: str) -> None:
+        """Answer what a run asks people, while its client waits and cannot answer."""
+        if self._seconds != FOREVER:
+            self._look_later(run_id, seen=0)
+
+    def left(self, run_id: str) -> None:
+        """Check later whether a run has a follower."""
+        waiting = self._waiting.pop(run_id, None)
+        if waiting is not None:
+            waiting.cancel()
+        if self._seconds == FOREVER:
+            return
+        before = self._timers.pop(run_id, None)
+        if before is not None:
+            before.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[run_id] = loop.call_later(self._seconds, self._check, run_id)
+
+    def replaced_by(self, run: RunInfo) -> None:
+        """Cancel older runs of the thread that ask people and that this run does not continue."""
+        if run.ordinal > 1:
+            self._do(self._cancel_replaced(run))
+
+    def stop(self) -> None:
+        """Cancel no more runs: the server stops."""
+        self._seconds = FOREVER
+        for timers in (self._timers, self._waiting):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    def _check(self, run_id: str) -> None:
+        del self._timers[run_id]
+        if self._runs.reader.tails.get(run_id) is not None:
+            self.left(run_id)
+            return
+        self._do(self._cancel(run_id))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _look_later(self, run_id: str, seen: int) -> None:
+        loop = asyncio.get_running_loop()
+        look = partial(self._look, run_id, seen)
+        self._waiting[run_id] = loop.call_later(UNANSWERED_SECONDS, look)
+
+    def _look(self, run_id: str, seen: int) -> None:
+        self._do(self._deny(run_id, seen))
+
+    async def _deny(self, run_id: str, seen: int) -> None:
+        """Deny what a run asks, if it has had no event since event `seen`."""
+        try:
+            last = (await self._runs.info(run_id)).last_seq
+            if last == seen:
+                state = (await self._runs.look(run_id)).state
+                for request_id in _requests(state):
+                    answer = {"request_id": request_id, "approved": False, "reason": UNANSWERED}
+                    await self._runs.send(run_id, answer)
+        except TailraceError as error:
+            last = seen
+            logger.warning(
+                "run %s waits for an answer, and got none: %s",
+                *(run_id, error),
+                extra=about_run(run_id),
+            )
+        if run_id in self._waiting:
+            self._look_later(run_id, last)
+
+    async def _cancel_replaced(self, run: RunInfo) -> None:
+        runs = self._runs.of(run.owner)
+        try:
+            recent = await runs.of_thread(run.thread_id, max(1, run.ordinal - RECENT_RUNS))
+            older = {one.run_id: one for one in recent if one.ordinal < run.ordinal}
+            continued = run.previous_run_id
+            while continued in older:
+                continued = older.pop(continued).previous_run_id
+            for run_id, one in older.items():
+                if one.ended_at is None and _requests((await runs.look(run_id)).state):
+                    await self._cancel(run_id, REPLACED)
+        except TailraceError as error:
+            logger.warning(
+                "runs that run %s replaces were not cancelled: %s",
+                *(run.run_id, error),
+                extra=about_run(run),
+            )
+
+    async def _cancel(self, run_id: str, reason: str = ABANDONED) -> None:
+        try:
+            await self._runs.cancel(run_id, reason)
+        except TailraceError as error:
+            logger.warning(
+                "run %s has no client and was not cancelled: %s",
+                *(run_id, error),
+                extra=about_run(run_id),
+            )
+
+
+class AbandonableStream(RunStream):
+    """The stream of a run whose client has no way back."""
+
+    def __init__(self, runs: Runs, wire: Format, run_id: str, abandoned: AbandonedRuns) -> None:
+        super().__init__(runs, wire, run_id)
+        self._abandoned = abandoned
+        abandoned.waits(run_id)
+
+    async def close(self) -> None:
+        """Stop following. The run may be cancelled later."""
+        await super().close()
+        self._abandoned.left(self._run_id)
+
+
+def _requests(state: State) -> list[str]:
+    """The ids of what a run and its sub-agents ask people."""
+    return [request.id for _, request in state.requests()]

@@ -1,0 +1,1 @@
+"""Below ASGI: the connections of clients, and the HTTP that they send."""

@@ -1,0 +1,402 @@
+"""A run continues the run that its caller named, and its history is that chain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.errors import NotFound
+from tailrace.core.events import OutputItemDone, Private
+from tailrace.core.items import ReferenceToBlock, TextPart, ToolResult
+from tailrace.core.snapshot import save
+from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.writers import ResultWriter
+from tailrace.history import history
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.models import open_model
+from tailrace.ports import Request
+from tailrace.runtime.event_log.whole_state import whole_state
+from tailrace.runtime.model_calls.call import call_model
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks.task import Task
+from tailrace.testing.simulator import RecordedAnswer, Simulator
+from tests.serving import client_of
+
+Json = dict[str, Any]
+
+
+async def remembers(task: Task) -> None:
+    """Say what the conversation asked, question by question."""
+    asked = [state.root.facts["input"] for state in await task.chain() if state.root is not None]
+    with task.message() as message:
+        message.text(json.dumps(asked))
+
+
+@asynccontextmanager
+async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.AsyncClient]]:
+    app = Tailrace({"agent": agent}, ":memory:")
+    async with app.running(), client_of(app) as client:
+        yield app.runs, client
+
+
+async def ended(runs: Runs, run_id: str) -> TaskNode:
+    """The root of a run, once it is completed."""
+    assert await runs.reader.ended(run_id, 120)
+    root = (await runs.state(run_id)).root
+    assert root is not None
+    assert root.status == "completed", root.error
+    return root
+
+
+async def finished(runs: Runs, run_id: str) -> Json:
+    """A run's facts and the words of its answer, once it is completed."""
+    root = await ended(runs, run_id)
+    replies = [part.text for node in root.output() for part in node.parts.values()]  # type: ignore[union-attr]
+    return {**root.facts, "replies": json.loads(replies[-1])}
+
+
+async def respond(client: httpx.AsyncClient, text: Any, previous: Json | None = None) -> Json:
+    body = {"model": "agent", "input": text}
+    if previous is not None:
+        body["previous_response_id"] = previous["id"]
+    answer = await client.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    made: Json = answer.json()
+    return made
+
+
+async def test_a_response_continues_the_response_that_the_client_named() -> None:
+    async with serving() as (_, client):
+        first = await respond(client, "one")
+        await respond(client, "two", first)
+        third = await respond(client, "three", first)
+        fourth = await respond(client, "four", third)
+    assert third["previous_response_id"] == first["id"]
+    texts = [made["output"][0]["content"][0]["text"] for made in (third, fourth)]
+    assert list(map(json.loads, texts)) == [["one", "three"], ["one", "three", "four"]]
+
+
+async def test_a_run_continues_the_named_run_else_the_newest_of_its_thread() -> None:
+    async with serving() as (runs, client):
+        made: list[str] = []
+        for text, named in (
+            ("one", {}),
+            ("two", {}),
+            ("three", {"previous_run_id": 0}),
+            ("four", {}),
+            ("five", {"previous_run_id": None}),
+        ):
+            body: Json = {"agent": "agent", "input": text, "thread_id": "t", **named}
+            if isinstance(body.get("previous_run_id"), int):
+                body["previous_run_id"] = made[body["previous_run_id"]]
+            answer = await client.post("/runs", json=body)
+            assert answer.status_code == 201, answer.text
+            made.append(answer.json()["run_id"])
+            await finished(runs, made[-1])
+        replies = [(await finished(runs, run_id))["replies"] for run_id in made]
+        assert replies == [
+            ["one"],
+            ["one", "two"],
+            ["one", "three"],
+            ["one", "three", "four"],
+            ["five"],
+        ]
+        # Without a thread of its own, a run is in the thread of the run that it continues.
+        body = {"agent": "agent", "input": "six", "previous_run_id": made[1]}
+        answer = await client.post("/runs", json=body)
+        last = await finished(runs, answer.json()["run_id"])
+        assert (last["thread_id"], last["replies"]) == ("t", ["one", "two", "six"])
+
+
+async def test_a_previous_run_that_is_unknown_or_of_another_owner_is_not_found() -> None:
+    async with serving() as (runs, client):
+        hers = await runs.start("agent", "hers", thread_id="t", owner="her")
+        await finished(runs, hers)
+        with pytest.raises(NotFound):
+            await runs.start("agent", "mine", previous_run_id=hers, owner="me")
+        for previous in (hers, "run_0"):
+            body: Json = {"agent": "agent", "input": "mine", "previous_run_id": previous}
+            assert (await client.post("/runs", json=body)).status_code == 404
+            body = {"model": "agent", "input": "mine", "previous_response_id": f"resp_{previous}"}
+            assert (await client.post("/v1/responses", json=body)).status_code == 404
+        answer = await client.post("/runs", json={"agent": "agent", "previous_run_id": 7})
+        assert answer.status_code == 400
+        assert await runs.of("me").latest("t") is None
+
+
+async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
+    async with serving() as (runs, _):
+        made = [await runs.start("agent", "one", thread_id="t")]
+        for text in ("two", "three"):
+            await finished(runs, made[-1])
+            made.append(await runs.start("agent", text, thread_id="t"))
+        await finished(runs, made[-1])
+        await runs.store.delete(made[0])
+        last = await finished(runs, await runs.start("agent", "four", thread_id="t"))
+        assert last["replies"] == ["two", "three", "four"]
+
+
+async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() -> None:
+    one, two = ({"role": "user", "id": t, "parts": [{"type": "text", "text": t}]} for t in "ab")
+    async with serving() as (runs, client):
+        # Two questions, because the first run failed before it had written anything.
+        body = {"id": "t", "messages": [one, two]}
+        assert (await client.post("/api/chat", json=body)).status_code == 200
+        first = await runs.latest("t")
+        assert first is not None
+        assert (await finished(runs, first.run_id))["replies"] == [[one, two]]
+        ids = (first.run_id, "elsewhere")
+        known, foreign = ({"role": "assistant", "id": i, "parts": []} for i in ids)
+        body["messages"] = [one, known, two, foreign, one]
+        assert (await client.post("/api/chat", json=body)).status_code == 200
+        second = await runs.latest("t")
+        assert second is not None
+        assert second.previous_run_id == first.run_id
+        assert (await finished(runs, second.run_id))["replies"][-1] == [two, foreign, one]
+
+
+# --- items by their ids --------------------------------------------------------------------------
+
+
+def named(ident: Any) -> Json:
+    return {"type": "item_reference", "id": ident}
+
+
+async def reads(task: Task) -> None:
+    """Say what a model would read."""
+    items = history(await task.chain(), "openai_responses").items
+    with task.message() as message:
+        message.text(json.dumps([item["content"][0]["text"] for item in items]))
+
+
+async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
+    async with serving(reads) as (runs, client):
+        first = await respond(client, "one")
+        item = first["output"][0]
+        reply = item["content"][0]["text"]
+        given = [{"role": "user", "content": "one"}, named(item["id"])]
+        given.append({"role": "user", "content": "two"})
+        second = await respond(client, given)
+        root = (await runs.state(second["id"].removeprefix("resp_"))).root
+        assert root is not None
+        assert root.facts["input"] == [given[0], item, given[2]]
+        assert json.loads(second["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
+        # In a response that continues the other, the item is there already.
+        third = await respond(client, given[1:], first)
+        assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
+
+
+async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:
+    async with serving(reads) as (runs, client):
+        hers = await runs.start("agent", "hers", owner="her")
+        root = await ended(runs, hers)
+        number = hers.removeprefix("run_")
+        ids = [root.items[0].id, f"msg_{number}_99", "msg_0_1", "x", "", "ig_x"]
+        assert ids[0].startswith(f"msg_{number}_")
+        for ident in ids:
+            body = {"model": "agent", "input": [named(ident)]}
+            assert (await client.post("/v1/responses", json=body)).status_code == 404, ident
+
+
+# --- reference numbers ---------------------------------------------------------------------------
+
+
+async def looks_up(task: Task) -> None:
+    """Return each word of the question as a tool's result, then cite the numbers 1 to 4."""
+    for word in task.input.split():
+        with task.call("look_up") as call:
+            call.arguments("{}")
+        call.result(word)
+    with task.message() as message:
+        message.text("[^1][^2][^3][^4]")
+
+
+def references(root: TaskNode) -> Json:
+    """The number of each word that tools returned, and the numbers that the answer cites."""
+    parts = [part for node in root.output() for part in node.parts.values()]
+    texts = [part for part in parts if isinstance(part, TextNode)]
+    cited = [one.reference_id for one in texts[-1].annotations if isinstance(one, ReferenceToBlock)]
+    numbers = {part.text: part.id for part in texts if part.id is not None}
+    return {"start": root.reference_start, "numbers": numbers, "cited": cited}
+
+
+async def test_reference_numbers_continue_along_the_conversation_and_not_across_branches() -> None:
+    async with serving(looks_up) as (runs, _):
+
+        async def run(text: str, previous: str | None) -> tuple[str, Json]:
+            run_id = await runs.start("agent", text, thread_id="t", previous_run_id=previous)
+            return run_id, references(await ended(runs, run_id))
+
+        first, one = await run("sun", None)
+        second, two = await run("rain sun", first)
+        _, branch = await run("snow rain", first)
+        await runs.store.trim(second, save(await whole_state(runs.store, second), private=True))
+        _, third = await run("sun wind rain", second)
+    assert one == {"start": 1, "numbers": {"sun": 1}, "cited": [1]}
+    assert two == {"start": 2, "numbers": {"rain": 2, "sun": 1}, "cited": [1, 2]}
+    assert branch == {"start": 2, "numbers": {"snow": 2, "rain": 3}, "cited": [1, 2, 3]}
+    assert third == {"start": 3, "numbers": {"sun": 1, "wind": 3, "rain": 2}, "cited": [1, 2, 3]}
+
+
+# --- forks ---------------------------------------------------------------------------------------
+
+
+async def looks_and_reads(task: Task) -> None:
+    """Call a tool, then say what a model would read."""
+    read = history(await task.chain(), "openai_chat").items
+    with task.call("look_up") as call:
+        call.arguments("{}")
+    call.result("15 C")
+    with task.message() as message:
+        message.text(json.dumps([one.get("content") for one in read]))
+
+
+async def forked(runs: Runs, previous: str, at: int, **options: Any) -> tuple[str, Any]:
+    options = {"previous_run_id": previous, "previous_seq": at, **options}
+    run_id = await runs.start("agent", "two", **options)
+    return run_id, (await finished(runs, run_id))["replies"]
+
+
+async def test_a_fork_remembers_a_run_as_if_it_had_been_cancelled_after_an_event() -> None:
+    async with serving(looks_and_reads) as (runs, _):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        events = [one.event async for batch in runs.follow(first) for one in batch]
+        seqs = {event.type: event.sequence_number for event in events}
+        remembered = [(await forked(runs, first, seq))[1] for seq in range(1, len(events) + 1)]
+        second, _ = await forked(runs, first, 1)
+        third = await runs.start("agent", "three", previous_run_id=second)
+        chained = (await finished(runs, third))["replies"]
+    [result] = [
+        event.sequence_number
+        for event in events
+        if isinstance(event, OutputItemDone) and isinstance(event.item, ToolResult)
+    ]
+    texts = [str(one) for one in remembered]
+    assert all("one" in text and "two" in text for text in texts)
+    assert [("15 C" in text) for text in texts] == [n >= result for n in range(1, len(texts) + 1)]
+    replies = seqs["task.text.delta"]  # the text counts from here on, if not yet complete
+    assert [(text == texts[-1]) for text in texts[result - 1 :]] == [
+        n >= replies for n in range(result, len(texts) + 1)
+    ]
+    assert "one" in str(chained), "a run that continues a fork remembers what the fork does"
+    assert "15 C" not in str(chained[0])
+
+
+async def test_a_fork_says_where_it_began_and_does_not_change_the_run() -> None:
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        before = save(await whole_state(runs.store, first))
+        body = {"agent": "agent", "input": "two", "previous_run_id": first, "previous_seq": 2}
+        made = (await client.post("/runs", json=body)).json()
+        assert (await finished(runs, made["run_id"]))["previous_seq"] == 2
+        assert save(await whole_state(runs.store, first)) == before
+        listed = (await client.get(f"/threads/{made['thread_id']}")).json()["runs"]
+        assert [run["previous_seq"] for run in listed] == [None, 2]
+        for wrong, status in ((0, 404), (99, 404), (True, 400), ("2", 400)):
+            answer = await client.post("/runs", json={**body, "previous_seq": wrong})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (status, "previous_seq")
+        del body["previous_run_id"]
+        answer = await client.post("/runs", json=body)
+        assert "name the run in `previous_run_id`" in answer.json()["error"]["message"]
+
+
+async def test_a_fork_of_events_that_are_gone_is_refused_and_an_older_fork_forgets_the_run() -> (
+    None
+):
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        second, replies = await forked(runs, first, 2)
+        assert replies == ["one", "two"]
+        await runs.store.trim(first, save(await whole_state(runs.store, first), private=True))
+        third = await runs.start("agent", "three", previous_run_id=second)
+        assert (await finished(runs, third))["replies"] == ["two", "three"]
+        body = {"agent": "agent", "input": "?", "previous_run_id": first, "previous_seq": 2}
+        answer = await client.post("/runs", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "previous_seq")
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def chat_answer(delta: Json, finish_reason: str) -> RecordedAnswer:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return RecordedAnswer((json.dumps({"choices": [choice]}), "[DONE]"))
+
+
+async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
+    function = {"name": "look_up", "arguments": "{}"}
+    asks = {"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": function}]}
+    answers = [chat_answer(asks, "tool_calls"), chat_answer({"content": "So."}, "stop")]
+    async with Simulator(lambda number: answers[number % 2]) as provider:
+        model = open_model("openai-chat:m", base_url=provider.openai_url, api_key="any")
+
+        async def agent(task: Task) -> None:
+            for _ in range(2):
+                await call_model(model, Request(chain=await task.chain()), task)
+                for call_id in set(task.node.calls) - set(task.node.call_results):
+                    ResultWriter(task, call_id).finish(Private(content=[TextPart(text="15 C")]))
+
+        async with serving(agent) as (runs, _):
+            named: list[Json] = [{}, {}, {"previous_run_id": None}]
+            started = [{"thread_id": "t", **one} for one in named]
+            roots = [await ended(runs, await runs.start("agent", "?", **one)) for one in started]
+        await model.close()
+    ids = [call_id for root in roots for call_id in root.calls]
+    assert len(set(ids)) == 3, "also in another branch of the thread"
+    assert provider.refusals == []
+    # The provider reads its own id; the second use of it in one conversation gets another.
+    last = provider.requests[3]["messages"]
+    asked = [call["id"] for one in last for call in one.get("tool_calls", ())]
+    assert asked[0] == "call_0"
+    assert asked == [one["tool_call_id"] for one in last if one["role"] == "tool"]
+    assert len(set(asked)) == 2
+
+
+async def test_no_two_calls_of_a_thread_have_the_same_id() -> None:
+    """Also of runs that work at the same time, and of calls that a provider or a child made."""
+    together = asyncio.Barrier(2)
+
+    async def calls(task: Task) -> None:
+        if task.input == "at once":
+            await together.wait()
+        with task.call("look", call_id="call_0") as call:
+            call.arguments("{}")
+        with call.delegate("child") as child:
+            with child.call("look", call_id="call_1") as inner:
+                inner.arguments("{}")
+            inner.result("Seen.")
+            child.say("Seen.")
+        made = {"index": 0, "id": "call_0", "function": {"name": "f", "arguments": "{}"}}
+        ingest = OpenAIChat(task)
+        for choice in (
+            {"delta": {"tool_calls": [made]}},
+            {"delta": {}, "finish_reason": "tool_calls"},
+        ):
+            ingest.feed(json.dumps({"choices": [choice]}))
+        ingest.end()
+        task.say("[]")
+
+    async with serving(calls) as (runs, _):
+        first = await runs.start("agent", "?", thread_id="t")
+        await finished(runs, first)
+        branches = [
+            await runs.start("agent", "at once", thread_id="t", previous_run_id=first)
+            for _ in range(2)
+        ]
+        found: list[str] = []
+        for run_id in (first, *branches):
+            await finished(runs, run_id)
+            for task in (await runs.state(run_id)).tasks.values():
+                found += task.calls
+        assert len(found) == 9
+        assert len(set(found)) == 9
