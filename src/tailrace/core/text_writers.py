@@ -149,6 +149,16 @@ class TextWriter(StreamedText):
         if not piece:
             return
         piece = self._checked(piece)
+        scanner = self._scanner
+        if scanner.is_plain(piece):
+            self._sink.emit(replace(self._delta, delta=piece))
+            scanner.skip(piece)
+            self._take(piece)
+        else:
+            self._add_marked(piece)
+
+    def _add_marked(self, piece: str) -> None:
+        """Append a piece that may have markers, or the rest of a marker."""
         before = self._scanner.place
         scanned = self._scanner.feed(piece)
         try:

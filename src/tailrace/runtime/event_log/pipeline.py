@@ -314,7 +314,7 @@ class Pipeline:
             # Not in the context of the agent that emits: the flush is for all runs.
             loop = asyncio.get_running_loop()
             self._flushing = loop.create_task(self._flush(), context=Context())
-        elif time.monotonic() >= self._gather_until:
+        elif self._gather_until < math.inf and time.monotonic() >= self._gather_until:
             self._gathered()
 
     def hurry(self, emitter: Emitter) -> None:

@@ -73,13 +73,15 @@ class FrameRing:
             self.encoder = None
             return
         encoder, self.encoder = self.encoder, None  # not used again if it fails
+        encode, append, may_end, size = encoder.encode, self._ring.append, self._may_end, 0
         for one in fresh:
-            frames = encoder.encode(one)
+            frames = encode(one)
             frame = frames[0] if len(frames) == 1 else b"".join(frames)
-            self._ring.append(frame)
-            self._bytes += len(frame)
-            if self._may_end and is_over(encoder):
+            append(frame)
+            size += len(frame)
+            if may_end and is_over(encoder):
                 self._ends.append(one.event.sequence_number)
+        self._bytes += size
         self.encoder, self.last = encoder, tail.last
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft())

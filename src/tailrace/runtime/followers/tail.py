@@ -122,17 +122,20 @@ class Tail:
         if self.kept:
             events = sorted([*events, *self.kept], key=_number)
             self.kept = []
+        last, size, append = self.last, 0, self._ring.append
         for place, one in enumerate(events):
             number = one.event.sequence_number
-            if number <= self.last:
+            if number <= last:
                 continue
-            if number != self.last + 1:
+            if number != last + 1:
                 self._keep(events[place:])
                 joined = False
                 break
-            self._ring.append(one)
-            self._bytes += len(one.public)
-            self.last = number
+            append(one)
+            size += len(one.public)
+            last = number
+        self.last = last
+        self._bytes += size
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft().public)
         if self.last != before:
