@@ -107,7 +107,7 @@ def _native_table(pace: Pace) -> Table:
         pace,
         remark=(
             "From an event object to the bytes of its frame. The limit is one call of msgspec's "
-            "encoder and one `%`; building the event is not timed for anybody. We also check the "
+            "encoder and one `%`; building the event is not timed. We also check the "
             "event's size and strings and make the log's record of it. The bytes are made once: "
             "for each further reader they are only framed."
         ),

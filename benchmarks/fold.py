@@ -161,8 +161,8 @@ def _from_the_wire(pace: Pace) -> list[Table]:
     remark = (
         "Each contender reads the JSON of its own events, one `bytes` each, and gives the final "
         "text. The limit decodes the deltas, and nothing else, into our tagged union with msgspec, "
-        "appends, and joins once. We read the whole run, check it, fold it and show the object; "
-        "the limit of the whole run takes the same bytes and picks the deltas out."
+        "appends, and joins once. We read the whole run, check it, fold it and show the object. "
+        "The limit of the whole run takes the same bytes and picks the deltas out."
     )
     text = measure(
         "fold: text, from the wire",
@@ -334,9 +334,9 @@ def _state_only(pace: Pace) -> Table:
         SIZES,
         pace,
         remark=(
-            "The state machines alone. We and the SDKs take event objects; the limit (append to a "
-            "list, join once), pydantic-ai's part manager and the naive class take the bare text, "
-            "so nothing is looked up or checked there."
+            "The state machines alone. We and the SDKs take event objects. The limit (append to a "
+            "list, join once), pydantic-ai's part manager and the naive class take the bare text. "
+            "They look nothing up and check nothing."
         ),
     )
 

@@ -159,8 +159,8 @@ def _recordings(api: Api, pace: Pace) -> Table:
         per=lambda _: float(count),
         column=lambda _: f"{count} events",
         remark=(
-            "Recorded streams of real providers, where they are present, beside our fixtures: "
-            "short ones, so what begins and ends them counts. The limit decodes the JSON into "
+            "Recorded streams of real providers, where they are present, and our fixtures. They "
+            "are short, so start and end costs matter. The limit decodes the JSON into "
             f"dicts; we write, check and end the task; the {api.sdk} only parses each event into "
             "its own types."
         ),

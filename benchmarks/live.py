@@ -32,7 +32,7 @@ class Amounts:
     """Events of runs that are joined late; the second is the size that the target names."""
     people: int = 1_000
     shown: int = 2_000
-    """Events that everybody reads."""
+    """Events that every reader gets."""
 
 
 FULL = Amounts()
@@ -170,10 +170,10 @@ def _end_to_end(
         "tailrace",
         "hand-written",
         remark=(
-            "From the request that starts the run to the last byte of its stream; the model yields "
+            "From the request that starts the run to the last byte of its stream. The model yields "
             "to the loop after each delta, as a network does. The hand-written path knows one run "
-            "and nothing else: it encodes a delta, lets SQLite commit what has gathered, and sends "
-            "what is committed. Postgres (with fsync) and Redis are shared by a server process and "
+            "and nothing else: it encodes a delta, lets SQLite commit the deltas so far, and sends "
+            "them. Postgres (with fsync) and Redis are shared by a server process and "
             "a worker process. Bare uvicorn sends each delta as a chunk and keeps nothing. "
             + live_peers.REMARK
         ),
@@ -224,7 +224,7 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
         "tailrace",
         "limit: joined bytes",
         remark=(
-            "The whole stream of a run that is over, or of one that goes on, in the native format. "
+            "The whole stream of a run that has ended, or that goes on, in the native format. "
             "The limit sends as many bytes from memory."
         ),
         skipped={"tailrace, a paced run that goes on": "a million events would take minutes"},
@@ -293,7 +293,7 @@ def _fan_out(limits: Server, ours: Server, sizes: Amounts) -> tuple[Table, list[
     def product() -> float:
         run_id = ours.start(count=shown, rate=0, wait=True)
         streams = [ours.open(f"/runs/{run_id}/events") for _ in range(people)]
-        ours.settle()  # everybody is in
+        ours.settle()  # all readers are connected
         start = time.perf_counter()
         ours.post(f"/runs/{run_id}/input", {"go": True})
         return _all_read(streams, shown) - start
@@ -356,7 +356,7 @@ def _weight(one: Server, path: str, people: int) -> float:
     before = one.memory()
     streams += [one.open(path) for _ in range(people)]
     known = -1
-    while known != (known := one.memory()):  # until everybody is in
+    while known != (known := one.memory()):  # until all are connected
         time.sleep(1.0)
     for stream in streams:
         stream.close()

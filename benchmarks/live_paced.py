@@ -62,9 +62,9 @@ def run(
         OURS,
         LIMIT,
         remark=(
-            "Of the contender's own processes, for each delta that its client received: from the "
-            "first request until the server rests again, so starting the runs and joining their "
-            "rows count. Postgres' and Redis' processes are not ours and do not count."
+            "The CPU time of the contender's own processes for each delta that its client "
+            "received. It counts from the first request until the server is idle again, so "
+            "starting the runs and joining their rows is included. Postgres and Redis are not."
         ),
     )
 

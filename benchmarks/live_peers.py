@@ -17,9 +17,9 @@ AI_SDK = "AI SDK"
 SCRIPT = Path(__file__).parent / "servers" / "ai_sdk.mjs"
 
 REMARK = (
-    "The frameworks keep nothing. Their models yield to the loop likewise, and their users' "
-    "endpoints send nothing but the delta: LangGraph's, openai-agents' and pydantic-ai's with "
-    "Starlette on the same uvicorn, the AI SDK's as a UI message stream on Node's own server."
+    "The frameworks keep nothing. Their models also yield to the loop, and their endpoints send "
+    "only the delta. LangGraph, openai-agents and pydantic-ai use Starlette on the same uvicorn. "
+    "The AI SDK sends a UI message stream from Node's own server."
 )
 
 

@@ -88,18 +88,18 @@ async def _raced(
 
 CLOCKS = {
     "CPU": (
-        "An agent calls a tool, reads its result and answers; of three nested agents, the tool is "
-        "the next agent, and each says a third of the deltas. The time is that of the whole run "
-        "over the deltas that the caller saw, those of the sub-agents included: the CPU time of "
-        "the process, with all its threads. Every model yields to the loop after each delta, as a "
-        "network does. We store each event in SQLite before the caller sees it, and keep "
-        "citations, usage and the tree; the others keep nothing. The hand-written loop calls "
+        "An agent calls a tool, reads its result and answers. Of three nested agents, the tool is "
+        "the next agent, and each says a third of the deltas. The time is the CPU time of the "
+        "process for the whole run, with all its threads. It is divided by the deltas that the "
+        "caller saw, those of sub-agents included. Every model yields to the loop after each "
+        "delta, as a network does. We store each event in SQLite before the caller sees it, and "
+        "keep citations, usage and the tree; the others keep nothing. The hand-written loop calls "
         "functions and appends to a list. openai-agents shows the events of sub-agents "
         "by `on_stream`, pydantic-ai by a handler, LangGraph by `subgraphs`."
     ),
     "on the wall": (
-        "The same runs by the clock on the wall: with the waits for SQLite, and with what other "
-        "processes of the machine take."
+        "The same runs by the wall clock: with the waits for SQLite, and with the time of other "
+        "processes of the machine."
     ),
 }
 

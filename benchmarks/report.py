@@ -48,7 +48,7 @@ def markdown(
         "",
         "## Targets",
         "",
-        "Of a ratio that was measured at several sizes, the worst one counts.",
+        "Of a ratio that was measured at several sizes, the worst ratio counts.",
         "",
         "| measure | target | measured | |",
         "| --- | --- | ---: | --- |",

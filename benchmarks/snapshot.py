@@ -93,7 +93,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         pace,
         remark=(
             "The same state back from its bytes. The limit decodes the JSON into lists and dicts, "
-            "which nobody could fold on."
+            "which cannot be folded further."
         ),
         **shown,
     )

@@ -1,4 +1,4 @@
-"""The same runs in everybody's words: pieces of four characters, as events and as wire bytes.
+"""The same runs as events of each contender: pieces of four characters, and their wire bytes.
 
 Nothing here is timed. Where a peer's events have fields that we do not need (logprobs, usage), they
 are as short as the peer accepts.
@@ -17,7 +17,7 @@ from tailrace.core.items import Message, Text, ToolCall, ToolResult
 
 RUN = "run_5b2f8c1d9e7a4063"
 CALL = "call_5b2f8c1d9e7a4063_3"
-_SENTENCE = "The stream goes on while nobody looks, and whoever comes late gets all of it. "
+_SENTENCE = "The stream goes on without readers, and a late reader still gets every piece. "
 
 Json = dict[str, Any]
 

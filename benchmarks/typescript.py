@@ -46,10 +46,10 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         limit="limit",
         scale=1e9,
         remark=(
-            "Time on the clock, so other processes disturb this table most. The limit pushes each "
+            "Wall-clock time, so other processes disturb this table most. The limit pushes each "
             "delta to an array and joins once. The AI SDK and the AG-UI client make a new message "
-            "after each event; we show the object when asked: once at the end or, in the third "
-            "row, after each event. What takes longer than a few seconds is run once."
+            "after each event. We show the object when asked: once at the end or, in the third "
+            "row, after each event. A contender that takes longer than a few seconds is run once."
         ),
     )
     return [table], []

@@ -134,7 +134,7 @@ ITEM_FIELDS = (
 
 
 def ordered(item: Dict) -> Dict:
-    """An item with its fields in the usual order, unusual ones last."""
+    """An item with its fields in the usual order, unusual fields last."""
     known = {name: item[name] for name in ITEM_FIELDS if name in item}
     return {**known, **item}
 
@@ -182,7 +182,7 @@ class Trace:
     # --- what comes out ---
 
     def state(self, after: int | None = None) -> NaiveState:
-        """The naive fold of all events, or of the first `after` ones."""
+        """The naive fold of all events, or of the first `after` events."""
         state = NaiveState()
         for event, private in list(zip(self.events, self.privates, strict=True))[:after]:
             state.apply(event, private)
@@ -437,7 +437,7 @@ class Part:
         """An event about this part."""
         kind = self.kind
         if what == "delta" and kind == "reasoning_summary_item":
-            kind = "reasoning_summary_text"  # the one name that differs
+            kind = "reasoning_summary_text"  # the only name that differs
         self.item.send(f"{kind}.{what}", **self.place, **fields)
 
     def delta(self, *pieces: str) -> Self:

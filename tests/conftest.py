@@ -21,7 +21,7 @@ MOST_LONG = 300
 
 # No deadline: a busy machine is slow, and slowness is no failure here. The examples are the same on
 # every run, so a red build is about the change and not about luck. HYPOTHESIS_PROFILE=random looks
-# for new ones: a failure prints how to repeat it, and the next run tries it first.
+# for new examples: a failure prints how to repeat it, and the next run tries it first.
 settings.register_profile(
     "fixed", deadline=None, print_blob=True, max_examples=EXAMPLES, derandomize=True
 )

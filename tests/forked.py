@@ -1,4 +1,4 @@
-"""Python processes that start in milliseconds: forked from one that has imported the product.
+"""Python processes that start in milliseconds: forked from a process that has the product.
 
     done = run("-m", "tailrace", "--version")         as `subprocess.run`
     Forked("-m", "tailrace", "serve", "mine:app")     as `subprocess.Popen`

@@ -116,7 +116,7 @@ class Postgres:
     def paused(self) -> Iterator[None]:
         """Stop all its processes with SIGSTOP: connections stay open, and nothing is answered."""
         main = self.pid
-        os.kill(main, signal.SIGSTOP)  # first, so that it starts no further ones
+        os.kill(main, signal.SIGSTOP)  # first, so that it starts no further processes
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         for pid in children:
             os.kill(int(pid), signal.SIGSTOP)
@@ -369,7 +369,7 @@ def redis_url(redis: Redis) -> str:
 
 
 def _folder(name: str) -> Path:
-    # Not pytest's own folder: only its owner may enter that one.
+    # Not pytest's own folder: only its owner may enter that folder.
     return Path(tempfile.mkdtemp(prefix=f"tailrace-{name}-"))
 
 

@@ -55,7 +55,7 @@ async def lengthy(task: Task) -> None:
 
 
 async def recovered(task: Task) -> None:
-    """What a worker writes that takes over from one that was lost in the middle of a message."""
+    """Writes as a worker that takes over a run in the middle of a message."""
     lost = task.message().__enter__()
     lost.text("Half an ans")
     for event in closing(task.node):

@@ -112,6 +112,23 @@ def log_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
 
 
 LOGS = re.compile(r"logger\.(debug|info|warning|error|exception|critical|log)$")
+PROPER_NAMES = re.compile(r"(Redis|SQLite|MCP)\b")
+
+
+def test_a_log_line_begins_in_lower_case_and_has_no_full_stop() -> None:
+    found = [
+        (place, str(call.args[0].value))
+        for path in modules()
+        for place, call in log_calls(path)
+        if call.args and isinstance(call.args[0], ast.Constant)
+    ]
+    assert len(found) > 40
+    odd = [
+        (place, words)
+        for place, words in found
+        if words.endswith(".") or (words[0].isupper() and not PROPER_NAMES.match(words))
+    ]
+    assert odd == []
 
 
 def test_a_log_line_has_the_run_that_it_is_about() -> None:

@@ -1,6 +1,7 @@
 """The names and words of the project: plain, and each class name once."""
 
 import ast
+import inspect
 import re
 import tokenize
 from collections import Counter
@@ -13,13 +14,24 @@ ROOT = Path(__file__).parents[1]
 LONGEST_FUNCTION = 55
 """Lines of code; a longer function has parts that want a name."""
 
-WORDS = re.compile(r"\b(told|said|nobody|somebody|whoever)\b", re.IGNORECASE)
+WORDS = re.compile(
+    r"\b(told|said|nobody|somebody|anybody|everybody|whoever|no one)\b", re.IGNORECASE
+)
+LONGEST_SENTENCE = 25
+"""Words. Code between backquotes is one word."""
+
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "docs/**/*.md", "benchmarks/*.md", "conformance/README.md"),
+    "clients/ts/*.md",
+)
 TEXTS = sorted(
     path
     for pattern in (
+        *PAGES,
         *("src/**/*.py", "src/tailrace/inspector/*.js", "src/tailrace/inspector/*.html"),
-        *("docs/**/*.md", "examples/*.py", "scripts/*", "clients/ts/src/*.ts", "clients/ts/*.md"),
-        *("README.md", "PROTOCOL.md", "CONTRIBUTING.md", "Makefile"),
+        *("examples/*.py", "scripts/*", "clients/ts/src/*.ts", "clients/ts/test/*.ts"),
+        *("tests/js/*.mjs", "benchmarks/js/*.mjs", "benchmarks/**/*.py"),
+        *("PROTOCOL.md", "Makefile"),
     )
     for path in ROOT.glob(pattern)
     if path.is_file()
@@ -45,9 +57,7 @@ def names_and_comments(path: Path) -> Iterator[str]:
         for token in tokenize.generate_tokens(file.readline):
             if token.type in (tokenize.NAME, tokenize.COMMENT):
                 yield token.string
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+    yield from docstrings(path)
 
 
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "conformance"])
@@ -60,6 +70,62 @@ def test_names_and_comments_of_tests_and_benchmarks_use_plain_words(folder: str)
         if is_odd(text)
     ]
     assert found == []
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of a module, of its classes and functions, and of their fields."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        body = getattr(node, "body", None)
+        for line in body if isinstance(body, list) else []:
+            match line:
+                case ast.Expr(ast.Constant(str(text))):
+                    yield inspect.cleandoc(text)
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs and list items of Markdown, without code, tables and headings."""
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        is_aligned = block.startswith("    ") or re.search(r"\S  +\S", block)
+        if not (is_aligned or block.lstrip().startswith(("|", "#", "<", "==="))):
+            yield " ".join(block.split())
+
+
+def long_sentences(text: str) -> Iterator[str]:
+    for paragraph in paragraphs(text):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", paragraph))
+        for sentence in re.split(r"(?<=[.!?])[\"')*]*\s+", plain):
+            if len(re.findall(r"\w[\w'./-]*", sentence)) > LONGEST_SENTENCE:
+                yield sentence
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted({path for pattern in PAGES for path in ROOT.glob(pattern)}),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_page_has_short_sentences(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path.name == "RESULTS.md":
+        text = text.partition("## Targets")[2]  # before it: the versions of all packages
+    assert list(long_sentences(text)) == []
+
+
+def test_a_docstring_has_short_sentences() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in sorted((ROOT / "src").glob("**/*.py"))
+        for text in docstrings(path)
+        for sentence in long_sentences(text)
+    ]
+    assert found == []
+
+
+def test_the_limit_finds_a_long_sentence_and_skips_code_and_tables() -> None:
+    long = "a word " * 13
+    short = "| " + long + "|\n\n```\n" + long + "\n```\n\n    " + long + "\n\n`" + long + "`"
+    assert list(long_sentences(short)) == []
+    assert list(long_sentences(f"Short.\n- {long}.\n")) == [f"- {long.strip()} ."]
 
 
 def public_types(path: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ const { HttpAgent, defaultApplyEvents } = await load("@ag-ui/client");
 const { from } = await load("rxjs");
 
 const [rounds, seconds, ...sizes] = process.argv.slice(2).map(Number);
-const SENTENCE = "The stream goes on while nobody looks, and whoever comes late gets all of it. ";
+const SENTENCE = "The stream goes on without readers, and a late reader still gets every piece. ";
 
 function pieces(count) {
   const text = SENTENCE.repeat(Math.ceil((count * 4) / SENTENCE.length));

@@ -165,7 +165,7 @@ class Crowd:
         self.ended = True
 
     async def tick(self) -> None:
-        """Wake everybody together, every few milliseconds."""
+        """Wake all readers together, every few milliseconds."""
         while not (self.ended and self.shown == len(self.frames)):
             if len(self.frames) != self.shown:
                 self.shown = len(self.frames)

@@ -277,7 +277,7 @@ def whole_parts(trace: Trace) -> None:
 
 @story()
 def partial_images(trace: Trace) -> None:
-    """An image that gets better: each delta is whole and replaces the one before."""
+    """An image that gets better: each delta is whole and replaces the delta before."""
     run = trace.task("run_1").created().begin()
     arguments = '{"prompt":"a cat"}'
     run.whole_call(

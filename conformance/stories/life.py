@@ -387,7 +387,7 @@ def incomplete(trace: Trace) -> None:
 
 @story()
 def recovered_attempt(trace: Trace) -> None:
-    """A worker is lost in the middle of a message; another one supersedes it and goes on."""
+    """A worker is lost in the middle of a message; another worker supersedes it and goes on."""
     run = trace.task("run_1").created().begin()
     run.whole_call("fc_1", "call_1", "search", "{}")
     result = run.result("fco_2", "call_1")
@@ -488,7 +488,7 @@ def superseded_container(trace: Trace) -> None:
 
 @story()
 def provider_retry(trace: Trace) -> None:
-    """A provider's stream breaks twice: its items are superseded, finished ones too."""
+    """A provider's stream breaks twice: its items are superseded, finished items too."""
     run = trace.task("run_1").created().begin()
     for attempt, words in ((2, "The ans"), (3, "The answer i"), (None, "The answer is 42.")):
         reasoning = run.reasoning(f"rs_{attempt or 4}")

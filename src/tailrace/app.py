@@ -62,8 +62,8 @@ class Tailrace:
     closed when the application stops. `bus` may also be a bus of your own. `formats` are wire
     formats of your own, beside ours.
 
-    `auth` finds the sender of a request: `ApiKeys("keys.json")`, or a function of your own that
-    takes the request and returns a `Principal`, or None to refuse it. Runs belong to the principal
+    `auth` finds the sender of a request: `ApiKeys("keys.json")`, or a function that takes the
+    request and returns a `Principal`, or None to refuse it. Runs belong to the principal
     that started them; they do not exist for others. `limits` is what each principal may use
     (`ServerLimits`).
 

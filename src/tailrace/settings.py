@@ -125,7 +125,7 @@ COUNT = _number(1, math.inf)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting. `default` is also what `Tailrace(…)` uses without the argument."""
+    """A setting. `default` is also what `Tailrace(…)` uses without the argument."""
 
     name: str
     kind: Kind
@@ -170,15 +170,14 @@ SETTINGS = {
         Setting(
             name="bus",
             kind=TEXT,
-            help="How processes that share a database hear of new events: redis://host; with "
-            "?mirror=true Redis also has the runs in the run format, with ?cluster=true it is a "
-            "Redis Cluster. Without it they look into the database several times a second.",
+            help="How processes that share a database hear of new events: redis://host. "
+            "?mirror=true also stores the runs in Redis, in the run format. ?cluster=true is for "
+            "a Redis Cluster. Without a bus, processes read the database several times a second.",
         ),
         Setting(
             name="database_replica",
             kind=TEXT,
-            help="A replica of a PostgreSQL database, from which ended runs are read: a URL as of "
-            "`database`.",
+            help="The URL of a PostgreSQL replica, from which ended runs are read.",
         ),
         Setting(
             name="database_connections",
@@ -197,14 +196,14 @@ SETTINGS = {
             name="keep_events",
             kind=MAYBE,
             help=(
-                "How long ended runs keep their events; then their final state. "
-                "none keeps them forever."
+                "How long ended runs keep their events. After that they keep only their final "
+                "state. `none`: forever."
             ),
         ),
         Setting(
             name="keep_runs",
             kind=MAYBE,
-            help="After how long ended runs are deleted. none is never.",
+            help="After how long ended runs are deleted. `none`: never.",
         ),
         Setting(
             name="lease",
@@ -266,8 +265,8 @@ SETTINGS = {
             name="cancel_abandoned",
             kind=MAYBE,
             default=timedelta(seconds=60),
-            help="How long a run goes on whose client has left, if an API without a way back "
-            "started it (chat completions, Anthropic's messages). none never cancels.",
+            help="How long a run of chat completions or Anthropic's messages continues after its "
+            "client has left: these clients cannot find it again. `none`: never cancel.",
             commands=_SERVE,
         ),
         Setting(
@@ -287,30 +286,30 @@ SETTINGS = {
             name="busy_thread",
             kind=_choice("run", "reject", "queue", "interrupt"),
             default="run",
-            help="What happens to a new run of a thread that has a run which has not ended: both "
-            "go on (run), the new run is refused (reject) or waits (queue), the other run is "
-            "cancelled (interrupt). An `Agent` may say otherwise.",
+            help="What happens to a new run while another run of its thread is unfinished: `run` "
+            "starts it, `reject` refuses it, `queue` lets it wait, `interrupt` cancels the other. "
+            "`Agent(busy_thread=…)` overrides it.",
             commands=_SERVE,
         ),
         Setting(
             name="limits.requests_per_minute",
             kind=COUNT,
             default=6000,
-            help="Requests of one principal; a tenth of them may come at once.",
+            help="Requests of a principal; a tenth of them may come at once.",
             commands=_SERVE,
         ),
         Setting(
             name="limits.runs",
             kind=COUNT,
             default=1000,
-            help="Runs of one principal that have not ended.",
+            help="Unfinished runs of a principal.",
             commands=_SERVE,
         ),
         Setting(
             name="limits.streams",
             kind=COUNT,
             default=1000,
-            help="Open streams of one principal, and its requests that wait for the end of a run.",
+            help="Open streams of a principal, and its requests that wait for the end of a run.",
             commands=_SERVE,
         ),
         Setting(

@@ -260,7 +260,7 @@ async def test_away_and_back_are_logged_once_each_and_shown_without_any_setting(
     await asyncio.to_thread(redis.start)
     await until_heard(other, other.subscribe(RUN))
     await until(lambda: len(caplog.messages) == 2)
-    assert caplog.messages[1].endswith("is back.")
+    assert caplog.messages[1].endswith("is back")
     await bus.close()
 
 
@@ -428,7 +428,7 @@ async def test_a_process_that_starts_while_redis_is_away_connects_later(
     logged = [one.getMessage() for one in caplog.records if one.name == "tailrace"]
     assert [text.partition(" (")[0] for text in logged] == [
         f"Redis at redis://127.0.0.1:{redis.port} is away",
-        f"Redis at redis://127.0.0.1:{redis.port} is back.",
+        f"Redis at redis://127.0.0.1:{redis.port} is back",
     ]
 
 

@@ -113,7 +113,7 @@ async def test_a_mirror_that_fails_is_reported_once_and_the_run_goes_on(
         with task.message() as message:
             message.text(text)
         await task.drain()
-    assert caplog.text.count("Mirroring run run_1 to Redis failed") == 1
+    assert caplog.text.count("mirroring run run_1 to Redis failed") == 1
     assert "no place" in caplog.text
     await bus.close()
 

@@ -1,4 +1,4 @@
-"""Who takes part: processes of the product, and subscribers that come and go over plain sockets."""
+"""Who takes part: processes of the product, and followers that come and go over plain sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.checker import Shown, Subscriber
+from tests.chaos.checker import Reading, Shown
 from tests.forked import Forked
 
 ANSWER_SECONDS = 20.0
@@ -163,7 +163,7 @@ class Follower:
     cursor: str = ""
     stalls: bool = False
     """Whether it stops reading now and then, and goes on later on the same connection."""
-    seen: Subscriber = field(default_factory=Subscriber)
+    seen: Reading = field(default_factory=Reading)
     connections: int = 0
     confused: bool = False
     """Whether it was sent what does not follow: it stops then, and the checker says why."""

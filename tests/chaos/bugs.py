@@ -45,7 +45,7 @@ def _events(batch: Batch) -> list[Recorded]:
 
 
 def repeat_on_resume() -> None:
-    """The stream goes on with the event of the cursor instead of the one after it."""
+    """The stream goes on with the event of the cursor instead of the event after it."""
     _shift_resumes(-1)
 
 
@@ -130,7 +130,7 @@ def _without_guard(condition: str) -> None:
 
 
 def private_on_the_wire() -> None:
-    """The private part is put into the event that everybody sees."""
+    """The private part is put into the public event."""
     encode = encode_event
 
     def emit(self: Emitter, event: Event, private: Private | None = None) -> None:

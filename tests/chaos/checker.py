@@ -1,4 +1,4 @@
-"""Holds what subscribers were shown against the log. It imports nothing of the product.
+"""Holds what followers were shown against the log. It imports nothing of the product.
 
 All it knows is PROTOCOL.md and the invariants: what it is given are rows of a database and the
 frames that came over sockets. Every function answers with findings, sentences that say what is
@@ -46,8 +46,8 @@ class Shown:
 
 
 @dataclass
-class Subscriber:
-    """A client that followed a run over any number of connections, from after event `after`."""
+class Reading:
+    """What a follower was shown over any number of connections, from after event `after`."""
 
     after: int = 0
     shown: list[Shown] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Story:
 
     run_id: str
     rows: list[Row]
-    subscribers: list[Subscriber]
+    readings: list[Reading]
     executed: list[str] = field(default_factory=list)
     """The calls whose tool ran, one entry each time, as the tools themselves noted it."""
     cancelled: bool = False
@@ -96,9 +96,9 @@ def check(story: Story) -> list[str]:
     log, findings = unpack(story.rows)
     if not log:
         return [*findings, "I2: the run was answered 2xx, and the log has nothing of it"]
-    for number, subscriber in enumerate(story.subscribers):
-        for finding in check_subscriber(log, subscriber):
-            findings.append(f"subscriber {number}: {finding}")
+    for number, reading in enumerate(story.readings):
+        for finding in check_reading(log, reading):
+            findings.append(f"follower {number}: {finding}")
     findings += check_claims(log, story.claims)
     events, broken = decode(log)
     findings += broken
@@ -164,11 +164,11 @@ def digest(rows: Iterable[Row]) -> str:
     return whole.hexdigest()
 
 
-def check_subscriber(log: list[Logged], subscriber: Subscriber) -> list[str]:
+def check_reading(log: list[Logged], reading: Reading) -> list[str]:
     """I1 and I2: what it was shown is the log from its cursor on, byte for byte."""
     findings: list[str] = []
-    expected = subscriber.after + 1
-    for place, one in enumerate(subscriber.shown):
+    expected = reading.after + 1
+    for place, one in enumerate(reading.shown):
         if SECRET in one.data:
             findings.append(f"a private part is on the wire, in frame {one.id}")
         epoch, dash, seq = one.id.partition("-")
@@ -192,7 +192,7 @@ def check_subscriber(log: list[Logged], subscriber: Subscriber) -> list[str]:
             kind = "a gap" if number > expected else "a repeat or a reorder"
             findings.append(f"I1: {kind}: event {number} came where {expected} was due")
         expected = number + 1
-    if subscriber.finished and expected != len(log) + 1:
+    if reading.finished and expected != len(log) + 1:
         findings.append(f"I1: it ended before event {expected}, and the log has {len(log)}")
     return findings
 

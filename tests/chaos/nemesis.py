@@ -1,7 +1,7 @@
 """Kills what it can while runs are written and followed, and has every run checked.
 
     async with Chaos(Place(...), seed=7) as chaos:
-        await chaos.rage(kills=40)
+        await chaos.strike(kills=40)
     assert not chaos.findings
 
 The seed decides what happens to whom and in which order; the machine decides when exactly.
@@ -31,11 +31,11 @@ RUNS_AT_ONCE = 6
 
 @dataclass
 class Chaos(Stage):
-    """Servers, workers, their subscribers, and the faults that strike them."""
+    """Servers, workers, their followers, and the faults that strike them."""
 
     servers_work: bool = True
     pace: float = 0.12
-    """Seconds between two blows, on average."""
+    """Seconds between two faults, on average."""
     stops: int = 1
     """How often a process is stopped past its lease, for ten that are killed."""
     cancels: float = 0.15
@@ -69,7 +69,7 @@ class Chaos(Stage):
             timer.cancel()
         await super().__aexit__(kind, error, trace)
 
-    async def rage(self, kills: int, *, until: str = "") -> None:
+    async def strike(self, kills: int, *, until: str = "") -> None:
         """Kill so many processes while runs go on; then let everything end, and check it all.
 
         The first finding that matches `until` is enough.
@@ -110,21 +110,21 @@ class Chaos(Stage):
             f" {len(self.findings)} findings"
         )
 
-    # --- blows ---------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------
 
     async def _strike(self) -> None:
-        blows: list[tuple[int, Callable[[], Any]]] = [
+        faults: list[tuple[int, Callable[[], Any]]] = [
             (10, self._kill),
             (self.stops, self._stop),
             (self.claims, self._claim),
         ]
         if self.place.redis is not None:
-            blows += [(1, self._flush_redis), (1, self._restart_redis)]
+            faults += [(1, self._flush_redis), (1, self._restart_redis)]
         if self.place.postgres is not None:
-            blows += [(1, self._restart_postgres)]
+            faults += [(1, self._restart_postgres)]
         else:
-            blows += [(1, self._fill_disk)]
-        weights, chosen = zip(*blows, strict=True)
+            faults += [(1, self._fill_disk)]
+        weights, chosen = zip(*faults, strict=True)
         await self._chance.choices(chosen, weights)[0]()
 
     async def _kill(self) -> None:
@@ -177,7 +177,7 @@ class Chaos(Stage):
         await asyncio.to_thread(self.place.postgres.start)
 
     async def _fill_disk(self) -> None:
-        """For the processes of now, while the blows go on; new processes may write."""
+        """For the processes of now, while the faults go on; new processes may write."""
         length = 0.2 + self.away * self._chance.random()
         full = [actor for actor in self.actors if actor.pid is not None]
         size = self.place.wal_size()
@@ -296,7 +296,7 @@ async def attack(
             # A stream that is cut before it stalls shows nothing.
             storm.bursts, storm.cancels, storm.pace = 1.0, 0.0, 2.0
         async with storm as chaos:
-            await chaos.rage(kills, until=until)
+            await chaos.strike(kills, until=until)
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""
         if "Traceback" in text and not bug:
             at = text.index("Traceback")

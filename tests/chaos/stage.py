@@ -32,7 +32,7 @@ from tests.services import Postgres, Redis, _free_port
 
 LEASE = 1.0
 RUN_SECONDS = 120.0
-"""Within this time after it was started a run has ended and everybody knows: far above the 4 s
+"""Within this time after it was started a run has ended and every follower knows: far above the 4 s
 that a lost worker costs, five times over, on a busy machine."""
 
 
@@ -142,7 +142,7 @@ class Stage:
 
     findings: list[str] = field(default_factory=list)
     events: int = 0
-    """Events that subscribers were shown and that were held against the log."""
+    """Events that followers were shown and that were held against the log."""
     connections: int = 0
     endings: Counter[str] = field(default_factory=Counter)
 
@@ -199,7 +199,7 @@ class Stage:
         """One of the processes."""
         return next(one for one in self.actors if one.name == name)
 
-    # --- runs and their subscribers --------------------------------------------------------------
+    # --- runs and their followers --------------------------------------------------------------
 
     async def begin(self, steps: int, followers: int = 2, agent: str = "again") -> Watched:
         """Start a run that takes about a tenth of a second a step, and follow it."""
@@ -239,7 +239,7 @@ class Stage:
     async def check_run(self, story: Story, followers: list[Follower]) -> None:
         """Hold all that is known of a run against its log."""
         story.rows = await self.place.rows(story.run_id)
-        story.subscribers = [one.seen for one in followers]
+        story.readings = [one.seen for one in followers]
         story.executed = self._executed().get(story.run_id, [])
         for finding in check(story):
             self.findings.append(f"run {story.run_id}: {finding}")
@@ -247,7 +247,7 @@ class Stage:
             self.connections += one.connections
             self.events += len(one.seen.shown)
             for complaint in one.complaints:
-                self.findings.append(f"run {story.run_id}: subscriber {number}: {complaint}")
+                self.findings.append(f"run {story.run_id}: follower {number}: {complaint}")
         self._digests[story.run_id] = digest(story.rows)
         self.check_joins()
         if story.rows:
@@ -301,20 +301,20 @@ class Watched:
 
     @property
     def seen(self) -> int:
-        """How many events everybody has been shown."""
+        """How many events every follower was shown."""
         return min(len(one.seen.shown) for one in self.followers)
 
     async def shown(self, count: int) -> None:
-        """Wait until everybody has been shown so many events."""
+        """Wait until every follower was shown so many events."""
         await until(lambda: self.seen >= count or self.is_over, f"event {count} of the run")
 
     @property
     def is_over(self) -> bool:
-        """Whether every subscriber knows that nothing more comes."""
+        """Whether every follower knows that nothing more comes."""
         return all(one.seen.finished or one.confused for one in self.followers)
 
     async def over(self) -> None:
-        """Wait until everybody has seen the run's end, and have it checked."""
+        """Wait until every follower has seen the run's end, and check it."""
         await until(lambda: self.is_over, f"the end of run {self.story.run_id}")
         await asyncio.gather(*self._following)
         await self.stage.check_run(self.story, self.followers)

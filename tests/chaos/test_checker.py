@@ -14,10 +14,10 @@ import pytest
 from tests.chaos import checker
 from tests.chaos.checker import (
     Claimed,
+    Reading,
     Row,
     Shown,
     Story,
-    Subscriber,
     View,
     check,
     digest,
@@ -78,7 +78,7 @@ def events() -> list[dict[str, Any]]:
 
 
 def story_of(script: list[dict[str, Any]] | None = None) -> Story:
-    """The run's rows, and what four subscribers saw who came at different times."""
+    """The run's rows, and what four followers saw that came at different times."""
     lines = [json.dumps(event).encode() for event in script or events()]
     again = next((n for n, line in enumerate(lines) if b"task.attempt" in line), 3)
     cuts = [(0, 1, 1), (1, again, 2), (again, again + 5, 3), (again + 5, len(lines), 3)]
@@ -88,9 +88,9 @@ def story_of(script: list[dict[str, Any]] | None = None) -> Story:
         for row in rows
         for n, line in enumerate(row.public.split(b"\n"))
     ]
-    subscribers = [Subscriber(after, frames[after:], True) for after in (0, 5, 12)]
-    subscribers.append(Subscriber(0, frames[:7]))
-    return Story(RUN, rows, subscribers, ["call_1"])
+    readings = [Reading(after, frames[after:], True) for after in (0, 5, 12)]
+    readings.append(Reading(0, frames[:7]))
+    return Story(RUN, rows, readings, ["call_1"])
 
 
 def test_it_finds_nothing_where_all_is_well() -> None:
@@ -99,7 +99,7 @@ def test_it_finds_nothing_where_all_is_well() -> None:
 
 def _shown(change: Callable[[list[Shown]], None]) -> Callable[[Story], None]:
     def plant(story: Story) -> None:
-        change(story.subscribers[1].shown)
+        change(story.readings[1].shown)
 
     return plant
 

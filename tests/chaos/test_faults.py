@@ -117,7 +117,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_more(plac
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """A file system of its own, which can be filled without harm to anybody; only root may."""
+    """A file system of its own, which can be filled without harm; only root may."""
     with tempfile.TemporaryDirectory(prefix="tailrace-disk-") as folder:
         subprocess.run(
             ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder],
@@ -186,7 +186,7 @@ async def test_a_disk_that_takes_nothing_is_an_error_and_leaves_no_hole(
             disk.fill()
             await refused(stage)
             await readers_go_on(run)
-            await until(lambda: "The store is away: " in stage.log.read_text(), "its failure")
+            await until(lambda: "the store is away: " in stage.log.read_text(), "its failure")
             assert not run.is_over
             disk.free()
             before = run.seen

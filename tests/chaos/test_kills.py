@@ -1,4 +1,4 @@
-"""Processes are killed at random while subscribers read: nothing is lost, repeated or reordered.
+"""Processes are killed at random while followers read: nothing is lost, repeated or reordered.
 
 A short storm, with a quarter of its kills on PostgreSQL and Redis, which take longer. `make soak
 PARTS=storms KILLS=n` runs long ones.

@@ -102,7 +102,7 @@ def test_without_keys_only_an_explicit_option_opens_the_server(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "There is no file of API keys at keys.json"), ("{", "not a file of API keys")],
+    [(None, "there is no file of API keys at keys.json"), ("{", "not a file of API keys")],
 )
 def test_a_server_whose_keys_cannot_be_read_says_so_when_it_starts(
     tmp_path: Path, text: str | None, words: str

@@ -343,7 +343,7 @@ def test_tail_of_a_thread_says_where_its_runs_are(folder: Path) -> None:
     assert done.stderr == "tailrace: trip is a thread. `tailrace runs trip` lists its runs.\n"
 
 
-def test_the_schema_is_the_one_of_the_conformance_suite() -> None:
+def test_the_schema_equals_the_schema_of_the_conformance_suite() -> None:
     done = tailrace("schema")
     assert done.stdout == (ROOT / "conformance" / "schema.json").read_text()
 

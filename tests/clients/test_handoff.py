@@ -43,7 +43,7 @@ async def clients(served: Served) -> AsyncIterator[Clients]:
 
 
 def _changes(models: list[str | None]) -> list[str | None]:
-    """The models without those that repeat the one before."""
+    """The models without repetitions."""
     return [name for name, before in zip(models, [None, *models], strict=False) if name != before]
 
 

@@ -35,7 +35,7 @@ def client(serving: Serving) -> Iterator[OpenAI]:
 
 
 def dumped(response: Any) -> Any:
-    # `parsed` is what the helper adds; an error's code is one that the types do not list.
+    # `parsed` is what the helper adds; the types do not list an error's code.
     with warnings.catch_warnings(action="ignore"):
         value = response.to_dict(mode="json", warnings=False)
     for item in value["output"]:

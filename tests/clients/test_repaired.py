@@ -1,4 +1,4 @@
-"""Unmodified clients on repaired streams: of the real agentscope-runtime, and of damaged ones."""
+"""Unmodified clients on repaired streams of the real agentscope-runtime, and on damaged streams."""
 
 from __future__ import annotations
 

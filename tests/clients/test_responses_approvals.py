@@ -81,7 +81,7 @@ def test_the_stream_helper_gets_the_request_for_a_call_and_then_the_call(client:
     check_stored(client, first, second)
 
 
-def test_a_call_beside_one_that_waits_is_shown(client: OpenAI) -> None:
+def test_a_call_beside_a_waiting_call_is_shown(client: OpenAI) -> None:
     first, _ = helped(client, "pair")
     assert kinds(first)[-1] == "mcp_approval_request"
     second, _ = helped(client, "pair", answers(first), previous_response_id=first.id)

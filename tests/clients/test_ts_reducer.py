@@ -103,7 +103,7 @@ def test_the_fold_server() -> None:
     assert third["saved"]["unknown"] == requests[2]["events"]
 
 
-def test_the_benchmark() -> None:
+def test_the_reducers_benchmark_runs() -> None:
     measured = json.loads(run_node([CLIENT_TS / "test" / "bench.ts", "1000"]))
     assert measured["events"] == 1000
     assert measured["ns_per_event"] > 0

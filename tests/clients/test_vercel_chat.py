@@ -59,7 +59,7 @@ class Scripted:
             await respond(send, 200, b"".join(joined(self.stories[0], place)))
 
     def next_response(self) -> bytes:
-        """The stories after each other, the last one for ever; a pause ends a response."""
+        """The stories in order, the last story repeated; a pause ends a response."""
         responses = [
             one
             for events in self.stories

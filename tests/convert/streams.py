@@ -132,7 +132,7 @@ def _ag_ui(stream: bytes) -> Any:
 
 
 def _agents(stream: bytes) -> Any:
-    """The events, all of known types; the raw ones are Responses streams, which have their ends.
+    """The events, all of known types; the raw events are Responses streams, which have their ends.
 
     A response begins again only after its items were superseded.
     """

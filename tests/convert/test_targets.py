@@ -210,7 +210,7 @@ def test_what_outgrows_every_event_ends_the_target(
         if to not in ("task", "jsonl"):
             read(to, stream)
             continue
-        # A reader of our events does without the one that is too large.
+        # A reader of our events skips the event that is too large.
         assert isinstance(transcoder.error, error)
         shown = read("json", converted(stream, "task", "json"))
         assert shown["status"] in ("failed", "incomplete")

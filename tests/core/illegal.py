@@ -509,7 +509,7 @@ _EXAMPLES["annotation-range"][-1] = (
 )
 
 # A second child of one call must not be called like the call; that name is taken by then, unless
-# the first child had another one, which `child-id` forbids too. So the rule has one example only.
+# the first child had another child, which `child-id` forbids too. So the rule has one example.
 
 
 def numbered(events: list[Event]) -> WrittenRun:
@@ -585,7 +585,7 @@ CONTENT_MAKES_KNOWN: tuple[WrittenRun, Event] = (
 
 
 def mutations(run: WrittenRun) -> st.SearchStrategy[tuple[WrittenRun, Event, str]]:
-    """A beginning of `run`, an event that must not follow it, and the one rule that it breaks."""
+    """A beginning of `run`, an event that must not follow it, and the rule that it breaks."""
     return st.sampled_from(list(mutants(run)))
 
 

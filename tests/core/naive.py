@@ -297,7 +297,7 @@ class NaiveState:
         return self.new_task(task_id, created)
 
     def open_result(self, task: Dict, call_id: str | None) -> Dict | None:
-        """The open `tool_result` of this call, the one that arrived last if there are several."""
+        """The open `tool_result` of this call, the last to arrive if there are several."""
         results = [
             item
             for item in task["items"].values()

@@ -218,7 +218,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 
 
 def test_restoring_leaves_live_markers_alive() -> None:
-    # A child's message in its parent: renumbered markers beside defused ones.
+    # A child's message in its parent: renumbered markers beside defused markers.
     assert restore("a[^12] b[\\^3] c[\\\\^4]") == "a[^12] b[^3] c[\\^4]"
 
 

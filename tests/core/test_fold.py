@@ -252,7 +252,7 @@ def test_an_illegal_event_is_refused_by_name_and_changes_nothing(
 
 
 @pytest.mark.parametrize("run", LEGAL)
-def test_what_only_looks_illegal_is_accepted(run: WrittenRun) -> None:
+def test_unusual_but_legal_runs_are_accepted(run: WrittenRun) -> None:
     folded(run)
 
 

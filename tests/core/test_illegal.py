@@ -51,7 +51,7 @@ def test_an_example_breaks_its_rule_and_no_other(
 
 
 @pytest.mark.parametrize("run", LEGAL)
-def test_what_only_looks_illegal_is_legal(run: WrittenRun) -> None:
+def test_unusual_but_legal_runs_break_no_rule(run: WrittenRun) -> None:
     after(run)
 
 

@@ -276,7 +276,7 @@ def test_an_event_beyond_the_limit_is_refused_with_a_typed_error(cut: int) -> No
     read(b"event: ping\n" * 100)
 
 
-def test_the_default_limit_is_generous_but_there() -> None:
+def test_the_default_limit_allows_16_mib_and_refuses_more_than_32_mib() -> None:
     [event] = SseParser().feed(b"data: " + b"x" * (16 << 20) + b"\n\n")
     assert len(event.data) == 16 << 20
     with pytest.raises(StreamTooLarge):

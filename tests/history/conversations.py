@@ -289,7 +289,7 @@ INPUTS: Any = st.one_of(
 
 @st.composite
 def chains(draw: Any, max_runs: int = 4, max_events: int = 40) -> Chain:
-    """A conversation of some runs; the last one may be at work still."""
+    """A conversation of some runs; the last run may be unfinished."""
     chain = Chain()
     count = draw(st.integers(1, max_runs))
     for number in range(count):

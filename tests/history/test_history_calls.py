@@ -72,7 +72,7 @@ def test_a_result_goes_back_in_the_form_of_its_call(kind: str, given: Any, outpu
     run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), run.private())
     made = history([run.state], OPENAI, "stored")
     assert (made.previous_response_id, made.items) == ("resp_1_1", [expected])
-    # Where its reasoning is gone, and for everybody else, it is a function like any other.
+    # Without its reasoning, and for other providers, it is an ordinary function.
     later = sent([run, Run("And?", 2)])
     assert kinds(later)[1:3] == ["function_call", "function_call_output"]
     assert later[1]["name"] == kind
@@ -270,7 +270,7 @@ def test_an_answer_may_come_with_the_next_question(asked: Any, expected: Any) ->
     assert sent([run, late, Run([response(False, "Late.")], 3)])[1:] == [raw, expected]
 
 
-def test_a_request_whose_reasoning_is_gone_goes_and_nothing_speaks_of_it() -> None:
+def test_an_approval_request_without_its_reasoning_is_left_out_and_not_referenced() -> None:
     run = Run()
     run.think("rs_1")
     asking(run)
@@ -445,7 +445,7 @@ def test_what_one_host_sealed_or_named_is_sent_to_no_other(
     assert ("EqMB" in reply) == is_theirs
 
 
-def test_the_model_that_was_asked_counts_more_than_the_one_of_the_run() -> None:
+def test_the_model_of_the_request_counts_more_than_the_model_of_the_run() -> None:
     run = at_host("api.openai.com")
     for model, count in (("m", 1), ("other", 0)):
         items = sent([run, Run("And?", 2)], mode="encrypted", model=model)

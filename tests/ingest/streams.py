@@ -126,7 +126,7 @@ def check_readable(book: Notebook) -> None:
 
 
 def cut_points(events: list[str]) -> list[int]:
-    """After how many events to cut: after each, but within a long run of like ones some will do.
+    """After how many events to cut: after each, but only some within a long run of similar events.
 
     A cut costs the whole stream before it, so trying each of thousands would take minutes.
     """
@@ -152,7 +152,7 @@ def somewhere(seed: int, size: int) -> int:
 
 
 def cut_after_each(make: Make, events: list[str]) -> Iterator[tuple[int, Notebook, Outcome]]:
-    """The task as it ends if the stream is cut before its first event, and after later ones.
+    """The task as it ends if the stream is cut before its first event, and after later events.
 
     The stream is read once. What is ended each time is a copy, without the events that were
     written so far: so all the cuts cost little more than the stream.
@@ -207,7 +207,7 @@ def fed_in_chunks(make: Make, stream: bytes, chunks: Iterator[int]) -> tuple[Not
 
 
 def random_sizes(seed: int) -> Iterator[int]:
-    """Sizes of chunks, small ones mostly."""
+    """Sizes of chunks, mostly small."""
     chance = random.Random(seed)
     while True:
         yield chance.choice((1, 2, 3, 7, 40, 400))

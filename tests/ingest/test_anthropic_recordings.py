@@ -1,4 +1,4 @@
-"""Anthropic's streams, recorded ones and our own: everything arrives once, however it arrives."""
+"""Anthropic's streams, recorded and written: all content is read once, however it is cut."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_each_habit_gives_the_whole_answer(name: str) -> None:
+def test_each_servers_dialect_gives_the_whole_answer(name: str) -> None:
     events, expected = SHAPES[name]
     whole, outcome = read(*events)
     assert texts_of(whole) == expected
@@ -235,14 +235,14 @@ def test_a_stream_cut_right_after_a_full_start_keeps_its_text(start: Json) -> No
     assert texts_of(whole) == [("message", "Hel?") if "text" in start else ("tool_call", "?")]
 
 
-def test_what_strays_at_the_place_of_a_new_block_is_over() -> None:
+def test_a_new_block_ends_stray_items_at_its_index() -> None:
     events = [START, begun(0, **CALL), text(0, "Hm"), begun(0, **{**CALL, "id": "t2"})]
     whole, _ = read(*events, text(0, "Oh"), arguments(0, "{}"), stopped(0), *ended("tool_use"))
     expected = [("tool_call", "?"), ("message", "Hm"), ("tool_call", "{}"), ("message", "Oh")]
     assert texts_of(whole) == expected
 
 
-def test_stray_events_are_not_part_of_a_message_that_is_over() -> None:
+def test_stray_events_after_a_message_add_nothing_to_it() -> None:
     book = Notebook()
     ingest = AnthropicMessages(book)
     for event in (START, STOP, text(0, "late"), more(0, ["text_delta"])):

@@ -71,7 +71,7 @@ def test_unknown_fields_are_kept_wherever_they_are(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", recordings("anthropic-messages"), ids=lambda path: path.stem)
-def test_what_is_known_is_read_as_if_nothing_stood_beside_it(path: Path) -> None:
+def test_unknown_fields_do_not_change_how_known_fields_are_read(path: Path) -> None:
     whole = [json.loads(line) for line in lines(path)]
     plain, stamped = Notebook(), Notebook()
     fed(AnthropicMessages(plain), whole).end()

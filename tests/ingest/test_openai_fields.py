@@ -193,7 +193,7 @@ def test_what_a_response_says_beside_its_request_is_kept_where_nothing_is_counte
     assert kept_raw(book) == [("response.created", kept)]
 
 
-def test_an_end_that_comes_twice_leaves_what_the_first_had_not() -> None:
+def test_new_fields_of_a_repeated_end_are_kept_raw() -> None:
     end = completed(message("Hi"), region="eu")
     book, _ = read(end, {**end, "type": "response.done"})
     assert kept_raw(book) == []

@@ -1,4 +1,4 @@
-"""The run envelope as a source: the document's own events, other backends', and broken ones."""
+"""The run envelope as a source: events of the document, of other backends, and broken events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // The @anthropic-ai/sdk package from npm: its stream helper reads answers to their last message.
 // arguments: JSON {baseURL, model}; standard input: nothing, or a JSON list of streams that are
-// answered instead of asking anybody.
+// answered without asking people.
 import { readFileSync } from 'node:fs';
 import Anthropic from '@anthropic-ai/sdk';
 

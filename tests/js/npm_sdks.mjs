@@ -40,10 +40,10 @@ const responses = {
     const { id } = await this.ask('recalls', 'one');
     return this.ask('recalls', 'two', { previous_response_id: id });
   },
-  fail: (stream) => errorOf(() => openai.responses.create({ model: 'nobody', input: '?', stream })),
+  fail: (stream) => errorOf(() => openai.responses.create({ model: 'unknown', input: '?', stream })),
 };
 
-// One connection for all requests, each after the end of the one before.
+// One connection for all requests, each after the end of the request before.
 const connection = new ResponsesWS(openai);
 await new Promise((opened) => connection.socket.once('open', opened));
 const socket = {
@@ -63,14 +63,14 @@ const socket = {
         if (response) models.push(response.model);
         if (type !== 'response.completed') return;
         const { id, status, output, usage } = response;
-        const said = output.findLast((item) => item.type === 'message')?.content[0].text;
-        done(resolve, { id, end: status, output, text: said, usage, models });
+        const text = output.findLast((item) => item.type === 'message')?.content[0].text;
+        done(resolve, { id, end: status, output, text, usage, models });
       };
       connection.on('event', event);
       connection.on('error', failed);
     });
   },
-  fail: () => errorOf(() => socket.ask('nobody', '?')),
+  fail: () => errorOf(() => socket.ask('unknown', '?')),
 };
 
 const chat = {
@@ -109,8 +109,8 @@ const messages = {
     const models = [];
     for await (const event of stream) models.push((event.message ?? event.delta ?? event).model);
     const { id, stop_reason, content, usage } = await stream.finalMessage();
-    const said = content.filter(({ type }) => type === 'text').map(({ text }) => text);
-    return { id, end: stop_reason, content, text: said.join(''), usage, models };
+    const texts = content.filter(({ type }) => type === 'text').map(({ text }) => text);
+    return { id, end: stop_reason, content, text: texts.join(''), usage, models };
   },
   async tool() {
     const { content } = await this.ask('picker', [user('Hat?')]);

@@ -27,7 +27,7 @@ function listen() {
   for (const name of names) source.addEventListener(name, hear);
   source.onmessage = (event) => console.log(JSON.stringify({ unnamed: event.data }));
   source.onopen = () => console.error("open");
-  // It comes back by itself after a cut, but gives up where nobody listens: then a page asks anew.
+  // It comes back by itself after a cut, but gives up if no server listens. Then a page connects anew.
   source.onerror = () => {
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, 100);
   };

@@ -158,6 +158,6 @@ const backends = {
     }).text(),
 };
 
-const told = {};
-for (const [name, backend] of Object.entries(backends)) told[name] = await backend();
-console.log(JSON.stringify(told));
+const results = {};
+for (const [name, backend] of Object.entries(backends)) results[name] = await backend();
+console.log(JSON.stringify(results));

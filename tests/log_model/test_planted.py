@@ -21,7 +21,7 @@ from tailrace.testing.log_model import ModelSetup, check_log
 from tests.effort import CUTS, sample
 
 FOUND = (AssertionError, TimeoutError, TailraceError, BaseExceptionGroup, Flaky)
-"""How a mistake shows; one that depends on the moment is found once and not again."""
+"""How a mistake shows. A mistake that depends on timing is found once and not again."""
 
 ROWS = ("fresh", "batches")
 """The tables of SQLite that hold events."""

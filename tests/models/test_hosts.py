@@ -30,7 +30,7 @@ def test_a_model_says_its_host_without_a_secret(api: str) -> None:
 @pytest.mark.parametrize("mode", ["encrypted", "stored"])
 @pytest.mark.parametrize("api", APIS)
 async def test_a_conversation_moves_to_another_host_of_the_same_api(api: str, mode: Any) -> None:
-    """The second one refuses whatever the first one sealed or named: nothing of it is sent."""
+    """The second host refuses what the first host sealed or named: nothing of it is sent."""
     request = Request(tools=[WEATHER], history=mode, effort="low")
     async with Simulator(weather_talk) as first, Simulator(weather_talk) as second:
         models = [model_at(provider, api) for provider in (first, second)]

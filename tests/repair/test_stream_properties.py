@@ -52,7 +52,7 @@ STRUCTURE = (
 
 
 def needs_nothing(events: list[Json]) -> bool:
-    """Whether a stream is one that every client reads; by rules of its own."""
+    """Whether every client can read a stream, by independent rules."""
     if any("reasoning_text" in json.dumps(event) for event in events):
         return False
     try:

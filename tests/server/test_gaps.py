@@ -86,7 +86,7 @@ async def test_a_cursor_into_what_retention_took_is_a_gap_and_the_final_state(
     assert client_view(restore(json.dumps(snapshot["state"]).encode())) == view
 
 
-async def test_after_the_end_of_a_trimmed_run_there_is_nothing_either(
+async def test_the_last_cursor_of_a_trimmed_run_is_answered_204(
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:
     run_id = await finished(app)

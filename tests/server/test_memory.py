@@ -188,7 +188,7 @@ async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
             client.sendall(f"{line}\r\nhost: localhost\r\n{header}\r\n\r\n".encode())
             waiting = select.poll()
             waiting.register(client, select.POLLHUP | select.POLLERR)
-            # The client reads nothing, and gets the goodbye all the same.
+            # The client reads nothing, and gets the closing frame all the same.
             assert await asyncio.to_thread(waiting.poll, 20_000)
         async with httpx.AsyncClient(base_url=url, trust_env=False) as other:
             whole = SseParser().feed((await other.get(f"/runs/{run_id}/events")).content)

@@ -1,4 +1,4 @@
-"""The application mounted into another one, which sends it no lifespan events."""
+"""The application mounted into another application, which sends it no lifespan events."""
 
 from __future__ import annotations
 

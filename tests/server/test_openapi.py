@@ -102,7 +102,7 @@ def document(url: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("has_keys", [False, True], ids=["without keys", "with keys"])
 def test_schemathesis_finds_nothing(tmp_path: Path, has_keys: bool) -> None:
-    """With all its checks: in `make soak` in all phases, else in the quick ones.
+    """With all its checks: in `make soak` in all phases, else in the quick phases.
 
     Its command reads streams that never end for a second. A schema with values of any depth makes
     it discard many examples, which is no fault of the server.

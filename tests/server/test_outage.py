@@ -81,7 +81,7 @@ async def until_ready(client: httpx.AsyncClient) -> None:
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged of the store's outages."""
-    return [text.partition(":")[0] for text in caplog.messages if text.startswith("The store is")]
+    return [text.partition(":")[0] for text in caplog.messages if text.startswith("the store is")]
 
 
 async def answers(client: httpx.AsyncClient, run_id: str) -> list[httpx.Response]:
@@ -140,8 +140,8 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
     await until(lambda: len(lines(caplog)) > 1)
     assert (await client.post("/runs", json=BODY)).status_code == 201
     assert [text.partition(" after")[0] for text in lines(caplog)] == [
-        "The store is away",
-        "The store is back",
+        "the store is away",
+        "the store is back",
     ]
     metrics = (await client.get("/metrics")).text
     # On a busy machine a later call may be slow enough to count as another outage.
@@ -246,11 +246,11 @@ def test_a_full_disk_is_503_until_there_is_space_and_is_logged_again_only_after_
     """The disk is full three times. An outage that is logged has two lines: its start, its end."""
     done = forked.run("-m", "tests.server.full_disk", tmp_path / "log.db", str(quiet))
     assert done.stdout.split() == ["503", "1", "503", "200", "200", "201"] * 3, done.stderr
-    warnings = [text for text in done.stderr.splitlines() if text.startswith("The store is")]
+    warnings = [text for text in done.stderr.splitlines() if text.startswith("the store is")]
     assert len(warnings) == 2 * logged, done.stderr
     for away, back in zip(warnings[::2], warnings[1::2], strict=True):
         assert "The disk is full" in away or "The disk failed" in away
-        assert back.startswith("The store is back after ")
+        assert back.startswith("the store is back after ")
 
 
 async def test_a_store_that_refuses_to_write_is_away_until_it_takes_writes_again(
@@ -275,8 +275,8 @@ async def test_a_store_that_refuses_to_write_is_away_until_it_takes_writes_again
         await until(lambda: len(lines(caplog)) > 1)
         assert (await client.post("/runs", json=BODY)).status_code == 201
     assert [text.partition(" after")[0] for text in lines(caplog)] == [
-        "The store is away",
-        "The store is back",
+        "the store is away",
+        "the store is back",
     ]
 
 

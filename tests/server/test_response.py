@@ -179,7 +179,9 @@ async def test_a_server_that_stops_never_answers_with_an_empty_stream_that_looks
 
 
 @pytest.mark.parametrize("piece", [b"1", b"1" * 3 * PIECE_BYTES])
-async def test_bytes_that_a_client_does_not_read_yet_come_before_the_goodbye(piece: bytes) -> None:
+async def test_bytes_that_a_client_does_not_read_yet_come_before_the_closing_frame(
+    piece: bytes,
+) -> None:
     connections, client = Connections(), Client(reads=False)
     source = Ticking(piece, b"2")
     answer = await answering(connections, source, client)
@@ -206,7 +208,7 @@ async def test_a_client_that_is_sent_away_and_refuses_to_read_is_cut(
     assert client.bodies == []
 
 
-async def test_a_client_that_reads_too_late_for_a_server_that_stops_gets_no_goodbye() -> None:
+async def test_a_client_that_reads_too_late_for_a_server_that_stops_gets_no_closing_frame() -> None:
     connections, client = Connections(), Client(reads=False)
     answer = await answering(connections, Ticking(b"1"), client)
     async with asyncio.timeout(120):

@@ -788,7 +788,7 @@ async def test_the_rows_of_an_ended_run_are_compressed_and_read_in_pieces(
     assert await outsider.fetch("select seq, state from snapshots") == [(199, b"199")]
 
 
-async def test_a_blob_that_gets_a_user_while_its_last_one_goes_is_kept(
+async def test_a_blob_that_gets_a_new_run_while_its_last_run_is_deleted_is_kept(
     store: PostgresStore, outsider: Any
 ) -> None:
     """The deletion waits for the new use, and must see it although it began before."""

@@ -97,8 +97,8 @@ async def test_a_replica_that_is_away_costs_two_log_lines(
     assert len(await store.read("old", 0)) == 4
     lines = [one.getMessage() for one in caplog.records if "replica" in one.getMessage()]
     assert len(lines) == 2, lines
-    assert "cannot be read, the primary is asked" in lines[0]
-    assert lines[1] == "The replica is read again."
+    assert "cannot be read, so the primary is asked" in lines[0]
+    assert lines[1] == "the replica is read again"
 
 
 async def test_sqlite_has_no_replica() -> None:

@@ -1,4 +1,4 @@
-"""Opening a file: one that cannot be, an old one, one from the future."""
+"""Opening a file: a file that cannot be opened, an old file, a file of a newer version."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ create table snapshots (run_id text not null, seq integer not null, state blob n
 
 
 def version_1(path: Path) -> None:
-    """A file as the first version left it: three runs, and one that never got its first event."""
+    """A file as the first version left it: three runs, and a run that never got its first event."""
     db = apsw.Connection(str(path))
     db.execute("pragma journal_mode = wal")
     db.execute(VERSION_1)
@@ -148,7 +148,7 @@ async def check_migrated(store: SqliteLog) -> None:
     assert [claim.run_id for claim in claims] == ["second", "elsewhere", "third"]
     await written(store, batch("second", 5, epoch=2, ended=True))
     await store.repack("second")
-    # The one that ended in the year 1970, and nothing of what came later, is old enough.
+    # Only the run that ended in the year 1970 is old enough.
     assert await store.expired(full_for=1e6, snapshot_for=1e12) == (["first"], [])
 
 

@@ -23,7 +23,7 @@ _TEXTS = ("content", "refusal", "reasoning_content")
 
 
 class ChatReader:
-    """Takes chunks one by one, and complains about the first one that does not fit."""
+    """Takes chunks one by one, and complains about the first chunk that does not fit."""
 
     def __init__(self) -> None:
         self.texts = dict.fromkeys(_TEXTS, "")

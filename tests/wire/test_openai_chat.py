@@ -318,7 +318,7 @@ def test_what_was_taken_back_before_a_reader_came_may_be_named_again() -> None:
     assert ChatReader().read(frames).error is None
 
 
-def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
+def test_events_of_other_tasks_and_unknown_events_send_nothing() -> None:
     unknown = decode_event(b'{"type":"task.dream","task_id":"run_7"}')
     created = ev.TaskCreated(task_id="child", parent_task_id=RUN, call_id="c")
     gone = ev.TaskAttempt(task_id="nobody", attempt=2, reason="worker_lost", superseded=["m"])

@@ -46,7 +46,7 @@ def log(*events: Event) -> list[AnyEvent]:
 
 
 def envelopes(frames: list[Frame]) -> list[dict[str, Any]]:
-    """What the frames say; each one's `event:` is its type."""
+    """The data of the frames; `event:` is the type."""
     found = []
     for frame in SseParser().feed(b"".join(frames)):
         body = json.loads(frame.data)
@@ -65,7 +65,7 @@ def types(events: list[AnyEvent]) -> list[str]:
 
 
 def only(events: list[AnyEvent], kind: str) -> dict[str, Any]:
-    """The data of the one event of a type."""
+    """The data of the only event of a type."""
     (found,) = [one["data"] for one in envelopes_of(events) if one["type"] == kind]
     return dict(found)
 

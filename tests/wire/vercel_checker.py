@@ -59,7 +59,7 @@ def responses_of(frames: list[bytes]) -> list[str]:
 
 
 class UiReader:
-    """Takes chunks one by one, and complains about the first one that does not fit."""
+    """Takes chunks one by one, and complains about the first chunk that does not fit."""
 
     def __init__(self) -> None:
         self.message: Json = {}
@@ -250,7 +250,7 @@ class UiReader:
 
     def _output(self, chunk: Json, state: str) -> Json:
         part = self._calls[chunk["toolCallId"]]
-        # A call whose input is no JSON may still have a result: the one that says so.
+        # A call whose input is not JSON may have a result, which says so.
         assert part["state"] in ("input-available", "output-error"), part["state"]
         part.pop("errorText", None)
         part |= {"state": state, "providerExecuted": True}

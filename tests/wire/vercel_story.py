@@ -29,7 +29,7 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 
 class Story:
-    """Events, each legal after the ones before."""
+    """Events, each legal after those before."""
 
     def __init__(self, **facts: Any) -> None:
         self.events: list[ev.Event] = []

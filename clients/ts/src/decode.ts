@@ -1,4 +1,4 @@
-/** From an event's JSON to the event, with the one kind of item that is kept though it has no name. */
+/** From an event's JSON to the event, with raw items, which are kept although their type is unknown. */
 
 import type { RunEvent } from "./events.ts";
 import type { Item } from "./items.ts";

@@ -1,7 +1,7 @@
 /**
- * Readers: what turns a parsed JSON value into a value of the protocol, or says that it is none.
+ * Readers: they turn a parsed JSON value into a value of the protocol, or refuse it.
  *
- * They keep the fields that have a name (or let unread ones pass) and leave out those that have their default value, so that two
+ * They keep the known fields (or let unread fields pass) and leave out those that have their default value, so that two
  * ways of writing one thing become one. `shapes.ts` is written in their words.
  */
 

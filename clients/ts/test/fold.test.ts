@@ -37,7 +37,7 @@ test("1: an event without a number is no duplicate and leaves the last number as
   assert.equal(state.position, 6);
 });
 
-test("1: a duplicate is one also when nobody knows its type", () => {
+test("1: a duplicate of an unknown type is a duplicate, too", () => {
   const odd = ev("hologram", { sequence_number: 2 });
   assert.deepEqual(view({ ...root, sequence_number: 1 }, odd, odd).unknown, [odd]);
 });
@@ -50,7 +50,7 @@ test("2: a task is created once, below a known parent, and there is one root", (
   const state = folded(root);
   assert.equal(state.apply(ev("created", { agent: "again" })), false);
   assert.equal(state.apply(ev("created", { task_id: "other" })), false);
-  assert.equal(state.apply(ev("created", { task_id: "lost", parent_task_id: "nobody" })), false);
+  assert.equal(state.apply(ev("created", { task_id: "lost", parent_task_id: "unknown" })), false);
   assert.equal(state.apply(ev("created", { task_id: "own", parent_task_id: "own" })), false);
   assert.equal(state.apply(ev("created", { task_id: "child", parent_task_id: "r", call_id: "c" })), true);
   assert.equal(state.apply(ev("created", { task_id: "child", parent_task_id: "r", agent: "again" })), false);
@@ -72,7 +72,7 @@ test("3: the first event of whatever task makes it the root, without a status", 
   assert.deepEqual(view(ev("notice", { message: "hello" })), { task_id: "r", output: [], notices: [{ message: "hello" }] });
 });
 
-test("3: an unknown task is a child where an open result waits for it, in the one that arrived last", () => {
+test("3: an unknown task is a child of the last open result that waits for it", () => {
   const state = folded(
     root,
     added(0, result("first", "a")),
@@ -211,7 +211,7 @@ test("6: an image delta replaces the picture of an open block", () => {
   assert.deepEqual(blocks(...drawn, ofBlock("image.done", 0, { item: image("c") }), partial("d")), [image("c")]);
 });
 
-test("6: a done part is the one that done says, without what it had", () => {
+test("6: the part in a done event replaces the part before", () => {
   const annotation = { type: "raw", raw: 1 };
   const annotated = [...streaming, ofBlock("text.annotation.added", 0, { annotation_index: 0, annotation })];
   assert.deepEqual(blocks(...annotated), [{ ...text(""), annotations: [annotation] }]);
@@ -335,7 +335,7 @@ test("8: the last summary of the conversation counts", () => {
 
 test("8: progress goes to its call or to the task", () => {
   const state = folded(root, done(1, call("k", "c")), done(0, call("late", "c")));
-  assert.equal(state.apply(ev("progress", { call_id: "nobody", message: "x" })), false);
+  assert.equal(state.apply(ev("progress", { call_id: "unknown", message: "x" })), false);
   state.apply(ev("progress", { call_id: "c", message: "one" }));
   state.apply(ev("progress", { call_id: "c", current: 2 }));
   state.apply(ev("progress", { total: 3 }));

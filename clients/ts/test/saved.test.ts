@@ -71,7 +71,7 @@ test("restoring anywhere and folding the rest gives what folding everything give
   }
 });
 
-test("a saved state is the one that the protocol describes", () => {
+test("a saved state has the form that the protocol describes", () => {
   const state = folded(
     ev("created", { sequence_number: 1 }),
     added(0, result("m", "c")),

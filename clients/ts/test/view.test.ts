@@ -8,10 +8,10 @@ import { added, call, done, ev, folded, message, ofBlock, result, shown, text, v
 
 const root = ev("created");
 
-test("a task shows what its creation said, without defaults, nulls and unknown fields", () => {
-  const said = { agent: "a", thread_id: "t", previous_run_id: "p", created_at: 0, model: "m", input: "", options: {}, metadata: [] };
-  const seen = view(ev("created", { ...said, reference_start: 1, call_id: null, stray: 1 }));
-  assert.deepEqual(seen, { task_id: "r", status: "queued", output: [], ...said });
+test("a task shows the fields of its creation, without defaults, nulls and unknown fields", () => {
+  const given = { agent: "a", thread_id: "t", previous_run_id: "p", created_at: 0, model: "m", input: "", options: {}, metadata: [] };
+  const seen = view(ev("created", { ...given, reference_start: 1, call_id: null, stray: 1 }));
+  assert.deepEqual(seen, { task_id: "r", status: "queued", output: [], ...given });
   assert.equal(view(ev("created", { reference_start: 4 })).reference_start, 4);
 });
 
@@ -117,7 +117,7 @@ test("every other task is listed without its output, and has an object of its ow
     status: "queued",
     output: [{ ...message("deepest"), block_list: [] }],
   });
-  assert.equal(state.view("nobody"), undefined);
+  assert.equal(state.view("unknown"), undefined);
 });
 
 test("a result that comes after the child, or was closed before it, shows it; a second one does not", () => {

@@ -19,14 +19,16 @@ ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for
 def threads(
     search: Annotated[
         str,
-        typer.Option(help="Only threads with this text in a question, agent, status or id."),
+        typer.Option(
+            help="Only threads with this text in a question, agent, status or id; of any age."
+        ),
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="Also older threads.")] = False,
     url: Url = LOCAL,
     key: KeyOption = None,
     as_json: ListJson = False,
 ) -> None:
-    """List the newest threads of a server; with --search or --all, of all its threads.
+    """List the newest threads; --all lists older threads too.
 
     Example: tailrace threads --search "sunny"
     """

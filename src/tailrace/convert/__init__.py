@@ -3,7 +3,7 @@
     async for frames in transcode(response.aiter_bytes(), "openai-chat", "vercel-ui"):
         await send(frames)
 
-It joins `ingest` and `wire` without a log between them, so it cannot be resumed: the target always
+It joins `ingest` and `wire` without a log between them, so it cannot be resumed. The target always
 gets a proper end, whatever happens to the source. `tailrace convert` does the same on the command
 line.
 """

@@ -98,7 +98,7 @@ class PartialJson:
 
     @property
     def value(self) -> Any:
-        """The certain part of the value; None if there is none yet.
+        """The certain part of the value so far, or None.
 
         It is not a copy: the same objects grow with each piece. Copy the value to keep it. The
         growing string is updated at each look. CPython extends it in place unless the caller still

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailrace.core.fold import State
 
 ITEM = -1
-"""Stands for the item itself, where an image of it has the index of its block."""
+"""The block index that means the whole item."""
 
 TOKENS = (
     "input_tokens",
@@ -45,7 +45,7 @@ class Pause(msgspec.Struct, frozen=True):
     lost: list[int] = []
     """The items that were superseded meanwhile, or before the next stream could show them."""
     superseded: list[int] = []
-    """The items that were superseded before. Those that are superseded later were shown."""
+    """The items that were superseded before. Items superseded later had been shown already."""
 
     def is_followed_by(self, node: ItemNode) -> bool:
         """Whether an item of the root came after the pause began, or was unfinished then."""

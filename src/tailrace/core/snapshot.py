@@ -308,7 +308,7 @@ def public_part(raw: bytes) -> list[bytes] | None:
         return None
     found, start = list[bytes](), 0
     # Line by line: one search in all bytes would hold the GIL for as long as it takes, and `split`
-    # would need one more copy. The first private line counts: a mistake must not show one.
+    # would need one more copy. Stop at the first private line, so that no private part is sent.
     while not lines.startswith(_PRIVATE, start):
         stop = lines.find(b"\n", start)
         if stop < 0:

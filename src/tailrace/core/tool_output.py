@@ -108,8 +108,8 @@ def tool_output(value: Any) -> ToolOutput:
     An object may also have `ui_hints` (an object) and `attachments` (a list of objects with a
     `bucket`, a `path` and a `url`). They are for the client only.
 
-    Values that JSON, a database or another language cannot hold are replaced: NUL and lone
-    surrogates by U+FFFD, NaN by null, huge integers by strings. A tool may return foreign text, and
+    Values that JSON, a database or another language cannot hold are replaced. NUL and lone
+    surrogates become U+FFFD, NaN null, huge integers strings. A tool may return foreign text, and
     should not fail for it. `InvalidToolOutput` is for mistakes of the tool's author.
     """
     if isinstance(value, ToolOutput):

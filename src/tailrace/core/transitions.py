@@ -336,7 +336,7 @@ _PART_OF: dict[type[Any], Callable[[TaskNode, Any], TextNode | None]] = {
 
 
 def part_of_delta(task: TaskNode, event: Any) -> Any:
-    """The part of a delta; KeyError or None if there is none of its kind."""
+    """The part of a delta; KeyError or None without a part of its kind."""
     return _PART_OF[event.__class__](task, event)
 
 

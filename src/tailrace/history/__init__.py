@@ -78,16 +78,16 @@ def history(
         raise ValueError(f"Unknown mode {mode!r}; use {', '.join(get_args(Mode))}.")
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     found = compaction(tasks) if task_id is None else None
-    talk = read_chain(tasks, found)
+    conversation = read_chain(tasks, found)
     notes = Notes()
-    if talk.names_items:
+    if conversation.names_items:
         notes.left_out("an `item_reference`", "the input must hold the item itself")
     load = notes.watch(load)
     if mode == "stored":
         rules = Rules(api, mode, model, store, load, host)
         # A response from before the summary remembers what the summary stands for.
-        is_older = found is not None and talk.last_task in tasks[: found.at]
-        continued = "" if is_older else _continued(talk, rules, notes)
+        is_older = found is not None and conversation.last_task in tasks[: found.at]
+        continued = "" if is_older else _continued(conversation, rules, notes)
         if isinstance(continued, History):
             return continued
         if continued:
@@ -95,12 +95,12 @@ def history(
         mode = "drop"
     rules = Rules(api, mode, model, store, load, host)
     if api == "openai_responses":
-        items = openai_responses.render(talk, rules, notes)
+        items = openai_responses.render(conversation, rules, notes)
         return History(api=api, mode=mode, items=items, notes=notes.all())
     if api == "openai_chat":
-        items = openai_chat.render(talk, rules, notes)
+        items = openai_chat.render(conversation, rules, notes)
         return History(api=api, mode=mode, items=items, notes=notes.all())
-    made = anthropic_messages.render(talk, rules, notes)
+    made = anthropic_messages.render(conversation, rules, notes)
     return History(
         api=api,
         mode=mode,
@@ -112,26 +112,26 @@ def history(
     )
 
 
-def _continued(talk: Conversation, rules: Rules, notes: Notes) -> History | str:
+def _continued(conversation: Conversation, rules: Rules, notes: Notes) -> History | str:
     """The items that the provider does not store yet, or why all have to be sent."""
     if rules.api != "openai_responses":
         return f"{rules.api} keeps no state: the whole conversation is sent."
     if not rules.store:
         return "Nothing is stored without `store`: the whole conversation is sent."
-    index = _last_answer(talk)
+    index = _last_answer(conversation)
     if index is None:
         return ""  # the provider has stored nothing yet
-    if not rules.owns(talk.entries[index]):
+    if not rules.owns(conversation.entries[index]):
         return "The last answer is not the provider's: the whole conversation is sent."
-    last = talk.entries[index]
-    response = _finished_response(talk.last_task, last)
+    last = conversation.entries[index]
+    response = _finished_response(conversation.last_task, last)
     if response is None:
         return "The last answer was cut short: the whole conversation is sent."
-    items = openai_responses.results(talk, rules, response)
+    items = openai_responses.results(conversation, rules, response)
     if items is None:
         return "The last answer has calls that cannot be answered: the whole conversation is sent."
-    if index + 1 < len(talk.entries) or not items:
-        items += openai_responses.render(talk, rules, notes, index + 1)
+    if index + 1 < len(conversation.entries) or not items:
+        items += openai_responses.render(conversation, rules, notes, index + 1)
     return History(
         api=rules.api,
         mode=rules.mode,
@@ -141,9 +141,9 @@ def _continued(talk: Conversation, rules: Rules, notes: Notes) -> History | str:
     )
 
 
-def _last_answer(talk: Conversation) -> int | None:
-    for index in range(len(talk.entries) - 1, -1, -1):
-        if talk.entries[index].item_id:
+def _last_answer(conversation: Conversation) -> int | None:
+    for index in range(len(conversation.entries) - 1, -1, -1):
+        if conversation.entries[index].item_id:
             return index
     return None
 

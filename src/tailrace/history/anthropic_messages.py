@@ -54,29 +54,31 @@ class Rendered:
         return not answering or self.messages[-2]["content"][0]["type"] in _THINKING
 
 
-def render(talk: Conversation, rules: Rules, notes: Notes) -> Rendered:
+def render(conversation: Conversation, rules: Rules, notes: Notes) -> Rendered:
     """The messages of a conversation."""
-    return _Messages(talk, rules, notes).render()
+    return _Messages(conversation, rules, notes).render()
 
 
 class _Messages:
-    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
-        self.talk = talk
+    def __init__(self, conversation: Conversation, rules: Rules, notes: Notes) -> None:
+        self.conversation = conversation
         self.rules = rules
         self.notes = notes
-        self.turn = talk.turn
-        self.calls = call_ids(talk.entries, rules)
+        self.turn = conversation.turn
+        self.calls = call_ids(conversation.entries, rules)
         self.messages: list[Json] = []
         self.system: list[str] = []
         # The provider's calls that were sent, by its ids, and those of them that still run.
         self.sent: set[str] = set()
         self.running: list[CallEntry] = []
-        provider = {} if talk.last_task is None else talk.last_task.private.get("provider")
+        provider = (
+            {} if conversation.last_task is None else conversation.last_task.private.get("provider")
+        )
         self.container = text_or_none(dict_of(provider).get("container"))
         # If a part of an answer's thinking cannot go back, none of it does.
         self.unsealed = {
             entry.step
-            for index, entry in enumerate(talk.entries)
+            for index, entry in enumerate(conversation.entries)
             if isinstance(entry, ReasoningEntry) and not self._may_keep(index, entry)
         }
 
@@ -95,7 +97,7 @@ class _Messages:
             self.messages.append({"role": role, "content": blocks})
 
     def render(self) -> Rendered:
-        entries = self.talk.entries
+        entries = self.conversation.entries
         results: list[Json] = []
         seen: list[Json] = []
         step = 0
@@ -122,10 +124,12 @@ class _Messages:
 
     def _unfinished(self) -> set[int]:
         """The answers in which the provider's tools may still run: those that wait for ours."""
-        last = self.talk.entries[-1] if self.talk.entries else None
+        last = self.conversation.entries[-1] if self.conversation.entries else None
         if not isinstance(last, CallEntry):
             return set()
-        ours = (e for e in self.talk.entries if isinstance(e, CallEntry) and not e.by_provider)
+        ours = (
+            e for e in self.conversation.entries if isinstance(e, CallEntry) and not e.by_provider
+        )
         return {last.step, *(entry.step for entry in ours)}
 
     def _add_results(self, step: int, place: int) -> None:

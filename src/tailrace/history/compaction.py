@@ -47,16 +47,16 @@ def read_chain(
     tasks: Sequence[TaskNode | None], found: Compaction | None, end: int | None = None
 ) -> Conversation:
     """The conversation of a chain up to the run `end`, with the summary in place of older runs."""
-    talk = Conversation()
+    conversation = Conversation()
     if found is not None:
-        talk.add_summary(SUMMARY + found.summary)
+        conversation.add_summary(SUMMARY + found.summary)
         for task in tasks[: found.first]:
             if task is not None:
-                talk.leave_out(task)
+                conversation.leave_out(task)
     for task in tasks[found.first if found is not None else 0 : end]:
         if task is not None:
-            talk.add(task)
-    return talk
+            conversation.add(task)
+    return conversation
 
 
 def transcript(

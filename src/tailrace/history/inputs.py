@@ -1,10 +1,11 @@
 """The input of a run, in any of the usual shapes.
 
 A string; a list of content parts; a message or a list of messages of OpenAI's two APIs, Anthropic
-or the Vercel AI SDK. It may contain outputs of the client's tools, answers to requests of the
-provider, and calls that the server executed (`mcp_call`, or `mcp_tool_use` with its result).
-Reasoning and the provider's own calls are not read, because clients do not have them whole. The
-server replaces references to items by the items. The model reads any other JSON as JSON text.
+or the Vercel AI SDK. It may contain outputs of the client's tools and answers to requests of
+the provider. It may also contain calls that the server executed (`mcp_call`, or `mcp_tool_use` with
+its result). Reasoning and the provider's own calls are not read, because clients do not have them
+whole. The server replaces references to items by the items. The model reads any other JSON as JSON
+text.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def caller_of(entry: CallEntry) -> str | None:
 Pair = tuple[Entry, Entry]
 
 
-def pairs(talk: Conversation) -> tuple[list[Pair], set[Entry]]:
+def pairs(conversation: Conversation) -> tuple[list[Pair], set[Entry]]:
     """The pairs of raw calls and outputs, and the items that lack the other half.
 
     An item with a `call_id` is an output by its type, else a call. Items of the provider's tools
@@ -127,8 +127,8 @@ def pairs(talk: Conversation) -> tuple[list[Pair], set[Entry]]:
     found: list[Pair] = []
     halves: set[Entry] = set()
     calls: dict[str, Entry] = {}
-    running = _running(talk.entries)
-    for entry in talk.entries:
+    running = _running(conversation.entries)
+    for entry in conversation.entries:
         raw = (
             entry.raw
             if isinstance(entry, ProviderItemEntry) and isinstance(entry.raw, dict)

@@ -47,18 +47,20 @@ LEFT_OUT = " "
 """A text for reasoning that is left out, where the field is required."""
 
 
-def render(talk: Conversation, rules: Rules, notes: Notes) -> list[Json]:
+def render(conversation: Conversation, rules: Rules, notes: Notes) -> list[Json]:
     """The messages of a conversation."""
-    return _Messages(talk, rules, notes).render() or [{"role": "user", "content": NO_MESSAGE}]
+    return _Messages(conversation, rules, notes).render() or [
+        {"role": "user", "content": NO_MESSAGE}
+    ]
 
 
 class _Messages:
-    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
-        self.talk = talk
+    def __init__(self, conversation: Conversation, rules: Rules, notes: Notes) -> None:
+        self.conversation = conversation
         self.rules = rules
         self.notes = notes
-        self.turn = talk.turn
-        self.calls = call_ids(talk.entries, rules)
+        self.turn = conversation.turn
+        self.calls = call_ids(conversation.entries, rules)
         self.messages: list[Json] = []
         self.answer: Json = {}
         self.words: list[str] = []
@@ -68,7 +70,7 @@ class _Messages:
         self.seen: list[Entry] = []
         self.wants_reasoning = any(
             isinstance(entry, ReasoningEntry) and rules.owns(entry) and _field(entry) == REASONING
-            for entry in talk.entries
+            for entry in conversation.entries
         )
         self.has_calls = False
         self.near = False
@@ -78,7 +80,7 @@ class _Messages:
         turns: list[int] = []
         calling: set[int] = set()
         turn = 0
-        for entry in self.talk.entries:
+        for entry in self.conversation.entries:
             turn += isinstance(entry, MessageEntry) and entry.role == "user"
             turns.append(turn)
             if isinstance(entry, CallEntry) and not entry.by_provider:
@@ -88,7 +90,7 @@ class _Messages:
     def render(self) -> list[Json]:
         step = 0
         with_calls = self._with_calls()
-        for index, entry in enumerate(self.talk.entries):
+        for index, entry in enumerate(self.conversation.entries):
             if entry.step != step:
                 self._end_answer()
                 step = entry.step

@@ -2,15 +2,15 @@
 
 Its rules:
 
-* a reasoning item goes back with the item that followed it, or not at all; without
-  `encrypted_content` only if the provider stores it, and only within the turn;
-* the provider knows which reasoning a message or call came from, and refuses the id of either
-  without the other. It accepts the same item under another id;
-* a call of its shell, patch or computer tool needs an output of its own type, and goes back
-  unchanged with it; if that is not possible, it becomes a function call;
-* a request for an approval goes back with its answer; unanswered requests are denied;
-* an item of unknown type goes back unchanged within the turn, and in mode `encrypted`. Half of a
-  pair never goes back.
+* A reasoning item is sent back with the item that followed it, or not at all. Without
+  `encrypted_content` it is sent only if the provider stores it, and only within the turn.
+* The provider knows which reasoning a message or call came from, and refuses the id of either
+  without the other. It accepts the same item under another id.
+* A call of its shell, patch or computer tool needs an output of its own type, and is sent back
+  unchanged with it. If that is not possible, it becomes a function call.
+* A request for an approval is sent back with its answer. Unanswered requests are denied.
+* An item of unknown type is sent back unchanged within the turn, and in mode `encrypted`. Half of
+  a pair is never sent back.
 """
 
 from __future__ import annotations
@@ -68,15 +68,17 @@ _KNOWN = ({*OUTPUTS, *OUTPUTS.values(), "compaction"}) - {"program", "program_ou
 """The raw items that may go back after any number of turns."""
 
 
-def render(talk: Conversation, rules: Rules, notes: Notes, start: int = 0) -> list[Json]:
+def render(conversation: Conversation, rules: Rules, notes: Notes, start: int = 0) -> list[Json]:
     """The input items, from entry `start` on."""
-    return _Input(talk, rules, notes).render(start) or [_message("user", [_text(NO_MESSAGE)])]
+    return _Input(conversation, rules, notes).render(start) or [
+        _message("user", [_text(NO_MESSAGE)])
+    ]
 
 
-def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | None:
+def results(conversation: Conversation, rules: Rules, response: str) -> list[Json] | None:
     """The outputs that a response waits for, under the provider's ids, or None."""
     items: list[Json | None] = []
-    for entry in talk.entries:
+    for entry in conversation.entries:
         # Two hosts may use the same ids.
         if not isinstance(entry, CallEntry) or entry.response != response or not rules.owns(entry):
             continue
@@ -88,25 +90,27 @@ def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | Non
         elif not entry.by_provider:
             items.append(_output(entry, call_id, rules.load))
     given = [item for item in items if item is not None]
-    return given if len(given) == len(items) and not _is_torn(talk, rules, response) else None
+    return (
+        given if len(given) == len(items) and not _is_torn(conversation, rules, response) else None
+    )
 
 
-def _is_torn(talk: Conversation, rules: Rules, response: str) -> bool:
+def _is_torn(conversation: Conversation, rules: Rules, response: str) -> bool:
     """Whether a response has raw calls without an output."""
-    return any(half.response == response and rules.owns(half) for half in pairs(talk)[1])
+    return any(half.response == response and rules.owns(half) for half in pairs(conversation)[1])
 
 
 class _Input:
-    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
-        self.talk = talk
+    def __init__(self, conversation: Conversation, rules: Rules, notes: Notes) -> None:
+        self.conversation = conversation
         self.rules = rules
         self.notes = notes
-        self.turn = talk.turn
-        self.calls = call_ids(talk.entries, rules)
+        self.turn = conversation.turn
+        self.calls = call_ids(conversation.entries, rules)
         self.typed = self._typed()
-        both, halves = pairs(talk)
+        both, halves = pairs(conversation)
         self.out = dict.fromkeys(halves, "it is a call without its output, or the other way round")
-        for index, entry in enumerate(talk.entries):
+        for index, entry in enumerate(conversation.entries):
             if (
                 isinstance(entry, ProviderItemEntry)
                 and not self._is_near(index)
@@ -131,7 +135,7 @@ class _Input:
     def _typed(self) -> dict[CallEntry, Json]:
         """The calls that can go back in the provider's own form, with their outputs."""
         found: dict[CallEntry, Json] = {}
-        for entry in self.talk.entries:
+        for entry in self.conversation.entries:
             raw = entry.raw
             if not isinstance(entry, CallEntry) or entry.kind not in CALLS or entry.by_provider:
                 continue
@@ -146,12 +150,12 @@ class _Input:
         """Decide which item has which id, and so which reasoning stays."""
         # A repeated id is refused: the first item keeps it.
         self.owners: dict[str, Entry] = {}
-        for entry in self.talk.entries:
+        for entry in self.conversation.entries:
             if (ident := self._own_id(entry)) is not None:
                 self.owners.setdefault(ident, entry)
         self.kept: set[ReasoningEntry] = set()
-        for index in range(len(self.talk.entries) - 1, -1, -1):
-            entry = self.talk.entries[index]
+        for index in range(len(self.conversation.entries) - 1, -1, -1):
+            entry = self.conversation.entries[index]
             if isinstance(entry, ReasoningEntry) and self._may_keep(
                 entry, current=index >= self.turn
             ):
@@ -216,7 +220,7 @@ class _Input:
         items: list[Json] = []
         outputs: list[Json] = []
         step = 0
-        for index, entry in enumerate(self.talk.entries):
+        for index, entry in enumerate(self.conversation.entries):
             if entry.step != step:
                 items += outputs
                 outputs, step = [], entry.step

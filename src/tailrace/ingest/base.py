@@ -13,13 +13,13 @@ The private part of an item's last event holds what history needs, with the same
 providers:
 
 * `provider`: `{"api": …, "id": …}`, the provider's id of the item, and its `call_id` where ours
-  differs; the id of its answer (`response_id` in OpenAI's Responses, `message_id` in Anthropic's
-  Messages); on `task.usage` `response_id` and `model`. `runtime.model_calls` adds the `host` and
-  the `model` of the request;
-* `encrypted_content` and `signature`: sealed reasoning;
+  differs. Also the id of its answer: `response_id` in OpenAI's Responses, `message_id` in
+  Anthropic's Messages. On `task.usage`: `response_id` and `model`. `runtime.model_calls` adds the
+  `host` and the `model` of the request.
+* `encrypted_content` and `signature`: sealed reasoning.
 * `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or
-  where it holds more than ours can show. Of a tool that the provider runs it stands on the call;
-  on the result, if the call had to be closed before the item was known (images that sharpen).
+  where it holds more than ours can show. For a tool that the provider runs, the call has it. If
+  the call had to be closed before the item was known (partial images), the result has it.
 """
 
 from __future__ import annotations

@@ -311,11 +311,11 @@ class _RunMessage:
         self._again: int | None = None  # how far
 
     def begin_again(self) -> None:
-        """Its start came a second time: its text may do so as well."""
+        """Note that the message is sent again after a gap."""
         self._again = 0
 
     def add(self, piece: str) -> str:
-        """More of the text; what is left of it if the message is over and had another text."""
+        """Append a piece. Returns the text that does not belong to this finished message."""
         before, at = "", self._again
         if at is not None:
             known = self._written[at : at + len(piece)]

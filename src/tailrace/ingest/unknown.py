@@ -1,7 +1,7 @@
 """Unknown fields of a provider: the objects that have any are kept whole.
 
 A reader takes the fields that it knows. An event with other fields is kept in `task.raw`, once per
-new set of unknown names: some servers add the same fields to each of a thousand deltas. An item
+new set of unknown names. Some servers add the same fields to each of a thousand deltas. An item
 with other fields is kept in the private part of its own event, to be sent back.
 """
 

@@ -48,7 +48,7 @@ class MissingSdk(CallerError):
 
 
 class MissingKey(CallerError):
-    """The provider needs a key, and there is none."""
+    """The provider needs a key, and no key is set."""
 
     code = "missing_key"
 

@@ -48,8 +48,8 @@ def _ignore(_note: str) -> None:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model call, independent of the provider.
 
-    The conversation is a `chain` of runs, oldest first (with `task_id`: that sub-agent of the last
-    run), or an `input` in the format of the model's API.
+    The conversation is a `chain` of runs, oldest first, or an `input` in the format of the model's
+    API. With `task_id` it is the conversation of that sub-agent of the last run.
     """
 
     chain: Sequence[State] = ()

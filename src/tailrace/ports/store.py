@@ -207,7 +207,7 @@ class EventLog(Protocol):
         """The highest ordinal of an owner's thread so far, deleted runs included."""
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
-        """The newest snapshot, not after event `at_most`; None if there is none."""
+        """The newest snapshot, not after event `at_most`, or None."""
 
     async def state_source(self, run_id: str, at_most: int | None = None) -> StateSource | None:
         """`info`, `snapshot` and `read` in one call, for the state after event `at_most`, or now.
@@ -232,7 +232,7 @@ class EventLog(Protocol):
         """Delete the events of an ended run and keep this final snapshot."""
 
     async def delete(self, run_id: str) -> bool:
-        """Delete a run; False if there is none. Blobs that only it used are unused then."""
+        """Delete a run; False if it is unknown. Blobs that only this run used become unused."""
 
     async def expired(
         self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS

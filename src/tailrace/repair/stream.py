@@ -277,7 +277,7 @@ class ResponsesRepair:
         type_, id_, index = named(value, event)
         item = self._items.find(id_, index, type_) or self._items.add(id_, index, type_ or "")
         if item.done is not None:
-            return  # It has ended before; a client would run a call that ends twice two times.
+            return  # It has ended already; a second end would make clients run the call twice.
         self._items.alias(id_, item)
         changed = use_typed_parts(value) or changed
         if not item.announced:

@@ -300,12 +300,12 @@ def _address(upstream: str) -> tuple[str, bytes, str]:
     """A backend's scheme with its host and port, its path, and its host alone."""
     try:
         parts = urlsplit(upstream)
-        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, half of an IPv6 address
-        is_one = False
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # an invalid port or IPv6 address
+        is_address = False
     # The text before an @ may be a password, so the message leaves it out.
     shown = upstream.rpartition("@")[2]
-    if not is_one:
+    if not is_address:
         raise CallerError(f"{shown!r} is not the address of a backend; write http://host:port.")
     if parts.username is not None:
         raise CallerError(

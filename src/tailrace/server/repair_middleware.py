@@ -105,7 +105,7 @@ class _Answer:
         elif kind == "http.response.body" and self._held is not None:
             await self._gather(self._held, message)
         else:
-            await self._let_go()
+            await self._pass_unchanged()
             await self._send(message)
 
     async def _start(self, message: Message) -> None:
@@ -143,7 +143,7 @@ class _Answer:
         self._body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(self._body) > MAX_BODY_BYTES:
-            await self._let_go(more=more)
+            await self._pass_unchanged(more=more)
         elif not more:
             before = bytes(self._body)
             after = repaired_body(before, uuid.uuid4().hex)
@@ -154,7 +154,7 @@ class _Answer:
             await self._send(start)
             await self._send({**message, "body": after})
 
-    async def _let_go(self, *, more: bool = True) -> None:
+    async def _pass_unchanged(self, *, more: bool = True) -> None:
         """Send the collected answer unchanged: it is too large, or not a Responses answer."""
         if self._held is not None:
             start, self._held = self._held, None
@@ -164,7 +164,7 @@ class _Answer:
             await self._send(body)
 
     async def cut(self, message: str, *, refuse: bool = True) -> bool:
-        """End an answer that the application left open; False if there is none.
+        """End an answer that the application left open; False if no answer is open.
 
         A stream ends with an error frame. A collected answer was not sent yet, so an error takes
         its place; without `refuse` the server sends the error.

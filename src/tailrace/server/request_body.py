@@ -122,12 +122,12 @@ def decode_json(body: bytes) -> Any:
 
 
 def _marks(raw: bytes) -> int:
-    """How many values begin in JSON without its strings, nearly."""
+    """About how many values JSON without strings has."""
     return sum(map(raw.count, (b",", b"[", b"{")))
 
 
 def _without_strings(body: bytes) -> bytes:
-    """What stands between the strings of JSON. Beyond the limit it does not matter what is what."""
+    """JSON without its strings. Splits at most `4 * MAX_VALUES` times; then the caller refuses."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     return b"".join(plain.split(b'"', 4 * MAX_VALUES)[::2])
 

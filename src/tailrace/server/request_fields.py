@@ -213,7 +213,7 @@ def response_metadata(body: Body) -> dict[str, str] | None:
 
 
 def chat_messages(body: Body) -> list[Body]:
-    """The messages that `useChat` sends: all of the chat, or as `message` the last one alone."""
+    """The messages that `useChat` sends: all of the chat, or as `message` only the last message."""
     if body.get("messages") is None and body.get("message") is not None:
         body = {"messages": [body["message"]]}
     found = _messages(body, _CHAT_ROLES)

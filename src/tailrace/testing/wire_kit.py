@@ -66,10 +66,14 @@ def as_recorded(events: Sequence[AnyEvent]) -> list[Recorded]:
 def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     """Prove `encode(all)[n:] == at(fold(first n)).encode(rest)` at every n; the frames of all.
 
-    Also: the state that is handed in is left alone; every frame is well formed; `open` brings a
-    new client to what others were shown; `close` and `gap` can be asked for at every place;
-    `cursor` reads what the frames carry as `id:`, and refuses garbage; a resume at a cursor gives
-    exactly the rest (`tailrace.testing.cursor_kit`).
+    Also:
+
+    * The state that is passed in is not changed.
+    * Every frame is well formed.
+    * `open` brings a new client to what others were shown.
+    * `close` and `gap` work at every place.
+    * `cursor` reads the `id:` of the frames, and refuses garbage.
+    * A resume at a cursor gives exactly the rest (`tailrace.testing.cursor_kit`).
     """
     whole = encoded(wire, events)
     recorded = as_recorded(events)

@@ -113,7 +113,8 @@ class FrameCursorFormat(DefaultFormat, ABC, Generic[E]):
             frames, seen = encoder.opening(recorded.epoch), seen - OPENING
         if seen >= len(frames):  # the id of the last frame has no `.k`
             raise InvalidCursor(
-                f"Event {cursor.seq} has {len(frames)} frames; send the last id that you received."
+                f"The cursor names frame {seen} of event {cursor.seq}, which has {len(frames)} "
+                "frames; send the last id that you received."
             )
         return encoder, frames[seen:]
 

@@ -1,7 +1,7 @@
 """What several wire formats decide in the same way about a folded state.
 
-Which reasoning is shown, who executes a call, whether a call is complete, what a citation links to,
-what a run used: each rule is here once. A format only chooses its own JSON.
+Each rule is here once: which reasoning is shown, who executes a call, when it is complete, where a
+citation links, the usage. A format only chooses its own JSON.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ async def reach(run: Run, found: Callable[[Any], bool]) -> None:
 async def left_and_continued(
     path: Path, before: Any, after: Any, found: Callable[[Any], bool], ready: Any = None
 ) -> tuple[Result, list[Any]]:
-    """Lose a worker at an event, and let another one finish the run; its result and events."""
+    """Lose a worker at an event, and let another worker finish the run; its result and events."""
     async with running(path, before) as app:
         run = await app.start(before.name, "Is it sunny?")
         await reach(run, found)

@@ -80,7 +80,7 @@ async def test_older_turns_are_compacted_when_the_history_is_above_its_budget(
     assert all(f"Question {kept}?" in model.sent[3] for kept in (2, 3, 4))
 
 
-async def test_a_later_summary_is_made_of_the_one_before_and_what_came_since(
+async def test_a_later_summary_is_made_of_the_summary_before_and_the_runs_since(
     tmp_path: Path,
 ) -> None:
     model = Clerk()

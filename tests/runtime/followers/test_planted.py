@@ -39,7 +39,7 @@ PATIENCE = 60.0
 """Seconds for a test of the kit without mistakes."""
 
 real_init, real_follow, real_feed = Reader.__init__, Reader.follow, Tail.feed
-real_lines, real_history, real_rides = Stream._lines, Stream._history, Stream._rides
+real_lines, real_history, real_may_share = Stream._lines, Stream._history, Stream._may_share
 real_next = Stream.next
 
 
@@ -129,10 +129,10 @@ async def takes_lines_first(self: Stream, tail: Tail) -> FrameRange | None:
 def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: FrameRing) -> bool:
     """A reader that the ring does not reach encodes with the ring's encoder."""
     own = self._encoder
-    rides = real_rides(self, tail, shared)
-    if not rides:
+    may_share = real_may_share(self, tail, shared)
+    if not may_share:
         self._encoder = own
-    return rides
+    return may_share
 
 
 async def ends_with_its_run(self: Stream, *, wait: bool = True) -> bytes | None:
@@ -180,7 +180,7 @@ PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     ),
     "shares a gap": (
         Tail,
-        "_let_go",
+        "_skip_to_end",
         shares_a_gap,
         "test_the_gap_of_one_follower_does_not_reach_another",
     ),
@@ -191,7 +191,7 @@ STALLED: dict[str, tuple[bool, dict[str, Callable[..., Any]]]] = {
     # name: (whether each reader is alone in its process, what is planted in `Stream`)
     "any read-ahead": (False, {"_lines": takes_any_read_ahead, "_drop_ahead": keeps_read_ahead}),
     "lines first": (False, {"_history": takes_lines_first}),
-    "keeps the encoder": (True, {"_rides": keeps_the_encoder_it_gave}),
+    "keeps the encoder": (True, {"_may_share": keeps_the_encoder_it_gave}),
     "ends with its run": (False, {"next": ends_with_its_run}),
 }
 """Mistakes by which a reader that stalls is sent wrong frames, unless `_pass` stops them."""

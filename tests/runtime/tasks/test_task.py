@@ -331,7 +331,7 @@ async def test_a_sub_agent_without_an_answer_gives_its_parent_no_completed_resul
     assert result["content"][-1]["text"] == "Half"
 
 
-async def test_what_a_worker_leaves_to_another_one_stays_open(task: Task) -> None:
+async def test_a_task_that_a_worker_leaves_to_another_worker_stays_open(task: Task) -> None:
     with pytest.raises(asyncio.CancelledError), task.message() as message:  # noqa: PT012
         message.text("Half")
         task.emitter.is_left = True

@@ -293,7 +293,7 @@ def test_a_number_that_the_model_wrote_as_a_string_is_read(sent: dict[str, Any],
     assert counted.validate(sent) == {"count": read}
 
 
-def test_a_string_stays_one_where_both_fit() -> None:
+def test_a_numeric_string_stays_a_string_in_a_union_of_int_and_str() -> None:
     @tool
     def either(value: int | str, flag: bool) -> str:
         return ""

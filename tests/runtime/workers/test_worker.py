@@ -1,4 +1,4 @@
-"""Processes end at every edge between two steps, and another one finishes what they began."""
+"""Processes end between any two steps, and another process finishes what they began."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
 
 
 async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
-    """Let another process take over, and hold the log against what the first one showed."""
+    """Let another process take over, and compare the log with what the first process showed."""
     runs = Runs(
         SqliteLog(database),
         LocalBus(),
@@ -223,7 +223,7 @@ async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_nam
     stolen: list[Claim] = []
 
     async def steal() -> None:
-        """What a worker in another process does while this one is blocked."""
+        """What a worker in another process does while this worker is blocked."""
         other = SqliteLog(database)
         until = time.monotonic() + 3 * LEASE
         while time.monotonic() < until:
@@ -445,7 +445,7 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
             for store in stores:
                 store.fail = lambda _: None
             assert others.worker is not None
-            others.worker.wake()  # it looks before the first one has extended its lease
+            others.worker.wake()  # it looks before the first worker has extended its lease
             await until(lambda: any(_claims_of_lost_runs(second)))
             assert not _claims_of_lost_runs(second)[0]
             again.set()

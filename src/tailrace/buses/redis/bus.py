@@ -224,7 +224,7 @@ class RedisBus:
             if not self._complained:
                 self._complained = True
                 logger.exception(
-                    "Publishing events of run %s on Redis failed; readers get them from the log.",
+                    "publishing events of run %s on Redis failed; readers get them from the log",
                     run_id,
                     extra=about_run(run_id),
                 )

@@ -62,7 +62,7 @@ class RedisHealth:
         if not self._away:
             self.outages += 1
             logger.warning(
-                "Redis at %s is away (%s); readers read the log until it is back.",
+                "Redis at %s is away (%s); readers read the log until it is back",
                 self._name,
                 reason(why),
             )
@@ -73,7 +73,7 @@ class RedisHealth:
         if who in self._away:
             self._away.remove(who)
             if not self._away:
-                logger.warning("Redis at %s is back.", self._name)
+                logger.warning("Redis at %s is back", self._name)
 
 
 class RedisConnection:

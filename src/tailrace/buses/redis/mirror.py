@@ -72,7 +72,7 @@ class RedisMirror:
             if not self._complained:
                 self._complained = True
                 logger.exception(
-                    "Mirroring run %s to Redis failed; the log has its events.",
+                    "mirroring run %s to Redis failed; the log has its events",
                     run_id,
                     extra=about_run(run_id),
                 )

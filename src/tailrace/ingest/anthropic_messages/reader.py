@@ -116,7 +116,7 @@ class AnthropicMessages:
     (`incomplete_call`).
 
     An event with unknown fields outside of its block or message is kept in `task.raw`, once per
-    new set of unknown names; Bedrock's padding does not count. The estimated tokens of hidden
+    new set of unknown names. Bedrock's padding does not count. The estimated tokens of hidden
     thinking are added up (`provider.estimated_tokens`).
 
     Compatible servers: text and thinking in a block of another type, or in no block, become a block

@@ -125,7 +125,7 @@ def unread(event: Json) -> set[str]:
     """The names of the fields of an event, its delta and its message that are not read."""
     kind = event["type"]
     if kind == "message":
-        return _odd(event, usage=dict, content=list)
+        return _wrong_types(event, usage=dict, content=list)
     if kind not in _EVENTS:
         names = _unread_of_change(event)
     else:
@@ -133,7 +133,7 @@ def unread(event: Json) -> set[str]:
         if kind == "content_block_delta":
             names |= _unread_of_delta(event["delta"])
         elif kind == "message_start":
-            names |= _odd(event["message"], "message.", usage=dict, content=list)
+            names |= _wrong_types(event["message"], "message.", usage=dict, content=list)
     padding = event.get("p")
     if isinstance(padding, str) and _PADDING.startswith(padding):
         names.discard("p")
@@ -150,18 +150,18 @@ def _unread_of_delta(delta: Json) -> set[str]:
 
 def _unread_of_change(event: Json) -> set[str]:
     """Of an event that changes the message: fields that are not facts, or differ in its delta."""
-    names = _odd(event, usage=dict, delta=dict, id=None, content=None)
+    names = _wrong_types(event, usage=dict, delta=dict, id=None, content=None)
     delta = event.get("delta")
     if isinstance(delta, dict):
         for name in unknown_names(event, NO_FACTS):
             if delta.get(name) not in (None, event[name]):
                 names.add(name)
-        names |= _odd(delta, "delta.", **dict.fromkeys(NO_FACTS))
+        names |= _wrong_types(delta, "delta.", **dict.fromkeys(NO_FACTS))
     return names
 
 
-def _odd(value: Json, under: str = "", **wanted: type | None) -> set[str]:
-    """The fields that are of another type than the type that is read; None: that are not read."""
+def _wrong_types(value: Json, under: str = "", **wanted: type | None) -> set[str]:
+    """The names of fields with an unexpected type. None as the type: any value is unexpected."""
     return {
         under + name
         for name, kind in wanted.items()

@@ -1,4 +1,4 @@
-"""OpenAI's items that speak: messages, reasoning, and whatever has no name here.
+"""OpenAI's messages, reasoning and unknown items.
 
 An item is met in three ways: by its `added`, by a delta that came first, or whole in its `done` or
 the final response. Whatever comes, `done` adds only what is missing.

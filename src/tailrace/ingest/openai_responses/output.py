@@ -184,7 +184,7 @@ class ResponseOutput:
         if ended and call_id in self._by_call:
             # vLLM leaves the id out at the end, and may be at the next place already.
             return self._by_call[call_id]
-        slot = self._by_id.get(call_id)  # what pieces came for before the item
+        slot = self._by_id.get(call_id)  # pieces came before the item was announced
         return slot if slot is not None and slot.is_implied else None
 
     # --- the end -------------------------------------------------------------------------------

@@ -88,10 +88,10 @@ class UiTexts:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._items: dict[_PartKey, _Item] = {}
-        self._idle: dict[_Item, None] = {}  # those of which nothing is open
+        self._idle: dict[_Item, None] = {}  # items without an open part
         self._message: _Item | None = None  # the last message
         self._open: dict[_PartKey, _Part] = {}
-        self._citing: dict[_PartKey, _Part] = {}  # those of them that can have citations
+        self._citing: dict[_PartKey, _Part] = {}  # open parts that can have citations
         self._ended: dict[_PartKey, _Part] = {}
         self._again: dict[_PartKey, _Part] = {}
         self._echoes: dict[_PartKey, _Echo] = {}

@@ -1,4 +1,4 @@
-"""What happens to a new run of a thread that has a run which has not ended."""
+"""What happens to a new run while another run of its thread is unfinished."""
 
 from __future__ import annotations
 

@@ -2,12 +2,11 @@
 
 The names are those of the Responses API; every server API writes its requests in them. The rule:
 
-* what the agent leaves open, a client may set; what the agent sets itself, stays;
-* `Agent(client_options=…)` names what a client may set instead: that, and nothing else. Then the
-  client's value counts, even where the agent has its own;
-* instructions are appended to the agent's, and the smaller `max_output_tokens` counts;
-* what is not allowed is left out. The options of the run have what is applied, so that a response
-  object shows it.
+* A client may set an option that the agent does not set.
+* `Agent(client_options=…)` names options. Only these options may be set, and the client's value
+  replaces the agent's.
+* Instructions are appended to the agent's, and the smaller `max_output_tokens` counts.
+* Other options are left out. The run's `options` and the response object show what is applied.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ async def call_agent(agent: AgentFunction, task: Task) -> None:
             task.say(returned)
     elif returned is not None:
         logger.warning(
-            "run %s: agent %s returned a value of type %s, which is dropped. Return text, or write"
-            " a value with `task.output(value)`.",
+            "run %s: agent %s returned a value of type %s, which is dropped; return text, or write"
+            " a value with `task.output(value)`",
             *(task.run_id, task.agent, type(returned).__name__),
         )
 

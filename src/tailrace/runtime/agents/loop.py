@@ -162,8 +162,8 @@ class Loop:
         if found is None:
             self.task.fail(
                 "agent_unknown",
-                f"The agent {speaker!r} speaks in this run, and no handoff of "
-                f"{self.agent.name!r} leads to it.",
+                f"The agent {speaker!r} speaks in this run, but {self.agent.name!r} has no handoff "
+                f"to it. Add {speaker!r} to the handoffs of {self.agent.name!r}.",
             )
             return False
         self.agent = found

@@ -144,7 +144,7 @@ async def _in_parallel(works: Iterable[Any]) -> None:
     tasks = [running.create_task(work) for work in works]
     if not tasks:
         return
-    for task in tasks:  # of several errors, one is raised
+    for task in tasks:  # retrieve every error: only the first is raised below
         task.add_done_callback(retrieve_error)
     try:
         await asyncio.wait(tasks)

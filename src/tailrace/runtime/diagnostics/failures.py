@@ -74,8 +74,8 @@ def log_callback_failure(error: BaseException) -> None:
     """Log an exit that a callback of the event loop raised."""
     kind = type(error).__name__
     lines = "\n".join(_lines(error))
-    logger.error("A callback raised %s; the process goes on.\n%s", kind, lines)
-    logger.debug("A callback raised %s.", kind, exc_info=error)
+    logger.error("a callback raised %s; the process goes on\n%s", kind, lines)
+    logger.debug("a callback raised %s", kind, exc_info=error)
 
 
 def _lines(error: BaseException) -> Iterator[str]:

@@ -99,14 +99,14 @@ class Outage:
             now = time.monotonic()
             if not logged and now - self._logged_at >= QUIET_SECONDS:
                 logged, self._logged_at = True, now
-                logger.warning("The store is away: %s", why)
+                logger.warning("the store is away: %s", why)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             if await self._answers():
                 break
         if logged:
             away = time.monotonic() - began
-            logger.warning("The store is back after %.1f s; %d calls failed.", away, self._failed)
+            logger.warning("the store is back after %.1f s; %d calls failed", away, self._failed)
 
 
 def watched(store: Store, outage: Outage) -> Store:

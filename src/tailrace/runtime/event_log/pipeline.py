@@ -80,7 +80,7 @@ async def _nothing_earlier() -> list[State]:
 
 
 class Emitter:
-    """The one writer of one run."""
+    """The only writer of a run."""
 
     def __init__(self, pipeline: Pipeline, run_id: str, epoch: int, state: State) -> None:
         self.run_id = run_id
@@ -123,8 +123,8 @@ class Emitter:
     def emit(self, event: Event, private: Private | None = None) -> None:
         """Record the next event of the run. Clients see it once it is durable.
 
-        Raises `IllegalEvent` if the protocol forbids it here, `NotDrained` if too many bytes wait
-        to be stored, and the store's error if an earlier event could not be written.
+        Raises `IllegalEvent` if the protocol forbids it here, and `NotDrained` if too many bytes
+        wait to be stored. Raises the store's error if an earlier event could not be written.
         """
         if self.failure is not None:
             raise self.failure

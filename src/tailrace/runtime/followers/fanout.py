@@ -32,8 +32,8 @@ WriteNow = Callable[[bytes], bool]
 
 RECENT_WHOLES = 8
 RECENT_BYTES = 512 * 1024
-"""The last answers of ended runs, up to this size, stay in memory: clients come back when a run has
-ended, and a finished conversation is opened again."""
+"""The last answers of ended runs, up to this size, stay in memory. Clients come back when a run has
+ended, and people open finished conversations again."""
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded before other tasks get a turn."""
@@ -268,7 +268,7 @@ class Stream:
         while self._ready or not self._ended:
             if shared.last < tail.last:
                 shared.advance(tail)
-            if rides := self._rides(tail, shared):
+            if may_share := self._may_share(tail, shared):
                 some = self.seen < shared.last
                 frames = self._pass(shared.since(self.seen)) if some else b""
                 self._ended = shared.ends_at(self.seen)
@@ -282,7 +282,7 @@ class Stream:
                     if frames := self._pass(piece):
                         return frames
                     continue
-                if self._rides(tail, shared):
+                if self._may_share(tail, shared):
                     continue
             if tail.ended and self.seen >= tail.last:
                 return None
@@ -290,7 +290,7 @@ class Stream:
                 raise tail.failure
             if not wait:
                 return b""
-            await tail.moved(self._forward if rides and write is not None else None)
+            await tail.moved(self._forward if may_share and write is not None else None)
             if tail.last <= self.seen:
                 return b""
         return None
@@ -397,7 +397,7 @@ class Stream:
     async def _read_lines(self, seen: int) -> LogRead[LogLines]:
         return await self._streams.reader.read_lines(self._run_id, seen)
 
-    def _rides(self, tail: Tail, shared: FrameRing) -> bool:
+    def _may_share(self, tail: Tail, shared: FrameRing) -> bool:
         """Whether to send the shared frames from here on."""
         if self._private or self._fetched:
             return False

@@ -98,8 +98,8 @@ class Tail:
     def moved(self, take: TakeNow | None = None) -> asyncio.Future[None]:
         """A future for one reader: done at the next event, or after `BEAT_SECONDS`.
 
-        If `take` takes the next events at once, the reader waits on: to wake its task for each
-        event costs more than to send the event.
+        If `take` takes the next events at once, the reader keeps waiting: waking its task for each
+        event costs more than sending the event.
         """
         if len(self._waiting) > 2 * self.readers:  # most of them have left
             self._waiting = [one for one in self._waiting if not one[0].done()]
@@ -231,16 +231,16 @@ class Tail:
             try:
                 events = await patiently(lambda: self._log.read(self.run_id, self.last))
             except Trimmed:
-                await self._let_go()
+                await self._skip_to_end()
                 return
             is_live = bool(self.kept)
             if self.feed(events) and is_live:
                 return
             if self.last == before:
-                self.kept = []  # the log does not lead to them
+                self.kept = []  # the log has no events before these, so drop them
                 return
 
-    async def _let_go(self) -> None:
+    async def _skip_to_end(self) -> None:
         """Move to the run's end with an empty ring: retention took the missing events.
 
         A reader that lacks events reads the log and gets `Trimmed`. A reader that has them all must

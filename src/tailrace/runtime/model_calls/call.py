@@ -4,11 +4,11 @@
 
 A provider's errors never raise: the `Outcome` reports them. A failed try is repeated if that can
 help, and each retry is shown as a notice. If a stream breaks off, the first item of a retry
-supersedes its items (`task.attempt`), so they leave the object. The history of a retry is without
-them in any case. If no retry brings anything, they stay: what clients have seen, and then the error
-as its end. An answer with a complete message or
-call is not requested again: it would be written, or done, twice. It ends `cut`, and the caller
-decides how to continue. If history leaves something out, a notice shows it once per conversation.
+supersedes its items (`task.attempt`), so they leave the object. A retry never sends these items to
+the model. If every retry fails, the items stay and the error follows. An answer with a complete
+message or call is not requested again: it would be written, or done, twice. It ends `cut`, and the
+caller decides how to continue. If history leaves something out, a notice shows it once per
+conversation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One try of a model call: the sink between the provider's stream and the task.
 
-It notes which items the try wrote, its cost and its latency. A retry supersedes the items of the
-failed tries before it with its own first item, and not earlier: if it brings nothing, clients keep
+It notes which items the try wrote, its cost and its latency. The first item of a retry
+supersedes the items of the failed tries before it. If a retry fails without an item, clients keep
 what they have seen.
 """
 
@@ -27,7 +27,7 @@ NeedsApproval = Callable[[ToolCall], bool]
 
 
 def never(_call: ToolCall) -> bool:
-    """The default: no call is asked for."""
+    """No call needs approval (the default)."""
     return False
 
 
@@ -97,7 +97,7 @@ class TrySink(Sink):
         self._inner.emit(event, self._placed(private))
 
     def replaces(self, lost: list[str], reason: str) -> None:
-        """Supersede the items of failed tries with the first item of this one."""
+        """Supersede the items of failed tries with the first item of this try."""
         self.lost, self._reason = lost, reason
 
     def supersede(self) -> None:

@@ -283,7 +283,7 @@ class Runs:
         return root.next_reference if root is not None else 1
 
     async def find(self, run_id: str) -> RunInfo | None:
-        """The run's row; None if there is none, or if it is another owner's."""
+        """The run's row; None if the run is unknown or another owner's."""
         found = await self.store.info(run_id)
         if found is None or self.owner not in (None, found.owner):
             return None

@@ -46,7 +46,7 @@ def answer_text(task: TaskNode) -> str:
 
 
 class Result:
-    """What a run came to: its status, and the answer."""
+    """The end of a run: its status and its answer."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Run:
         return Result(state, typed, await blob_loader(self._runs.store, info.owner, [state]))
 
     async def requests(self) -> list[InputRequest]:
-        """The questions that the run, or a sub-agent in it, waits for."""
+        """The requests that the run, or a sub-agent in it, waits for."""
         state = await self._runs.state(self.id)
         return [request for _, request in state.requests()]
 

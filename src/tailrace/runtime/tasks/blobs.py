@@ -173,8 +173,8 @@ async def blob_loader(
 ) -> Load:
     """How a history finds the bytes of blobs: read before, because a history does not wait.
 
-    Only blobs that the results of the conversation's tools name are read, and only the owner's: a
-    client may carry out a tool, and name the blob of another client as its result.
+    Only blobs that results of tools name are read, and only the owner's. A client may carry out a
+    tool, and name the blob of another client as its result.
     """
     loaded: dict[str, str] = {}
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]

@@ -33,7 +33,7 @@ class _Answerable:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Which item events about the call name."""
+        """The fields by which events name the call's item."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -184,6 +184,6 @@ class PendingCall(_Answerable):
 
     @property
     def place(self) -> dict[str, Any]:
-        """Which item events about the call name."""
+        """The fields by which events name the call's item."""
         task_id = self._task.task_id
         return {"task_id": task_id, "item_id": self.item.id, "output_index": self._index}

@@ -346,7 +346,9 @@ class Tool:
         events: asyncio.Queue[Streamed | Output | Raised],
     ) -> Any:
         if self._function is None:
-            raise ToolError(f"The tool {self.name} runs at the client.")
+            raise ToolError(
+                f"Tool {self.name} runs at the client; answer the request instead of calling it."
+            )
         if self._in_thread:
             return await in_thread(partial(self._function, arguments, context))
         value = self._function(arguments, context)

@@ -185,7 +185,7 @@ class Worker:
             self._exit_guard.close()
 
     def _hear(self, hints: list[Recorded]) -> None:
-        if hints:  # a bus that lost some is no reason to look more often than every `poll` seconds
+        if hints:  # an empty list means lost hints; the next poll finds the work
             self.wake()
 
     async def _look(self) -> None:
@@ -195,12 +195,12 @@ class Worker:
             try:
                 began = time.monotonic()
                 await self._unpark()
-                self._hear_of_an_outage(began)
+                self._note_late_answer(began)
                 await self._claim()
                 began = time.monotonic()
                 await self._read_letters()
                 await self._park()
-                self._hear_of_an_outage(began)
+                self._note_late_answer(began)
             except StorageError as error:
                 self._fall_silent()
                 self._warn("cannot look for runs", error)
@@ -263,10 +263,10 @@ class Worker:
         await (self._store.check() if was_silent else self._store.woken(self.name))
         since, self._silent_since = self._silent_since, None
         if since is not None:
-            self._hear_of_an_outage(since)
+            self._note_late_answer(since)
         return time.monotonic() >= self._claim_lost_from
 
-    def _hear_of_an_outage(self, since: float) -> None:
+    def _note_late_answer(self, since: float) -> None:
         """Hold claims of lost runs back if the answer that has just come was late."""
         now = time.monotonic()
         if now - since > self._lease / 2:

@@ -126,10 +126,10 @@ class ApiKeys:
                 self._keys = {key.id: key for key in read_keys(self.path)}
         except FileNotFoundError:
             if self._keys or self._seen is None:
-                logger.error("There is no file of API keys at %s; no key is valid.", self.path)
+                logger.error("there is no file of API keys at %s; no key is valid", self.path)
             self._seen, self._keys = (0, 0, 0), {}
         except (OSError, CallerError) as error:
-            logger.error("The API keys were not read again: %s", error)
+            logger.error("the API keys were not read again: %s", error)
 
 
 def sent_key(request: HTTPConnection) -> str | None:

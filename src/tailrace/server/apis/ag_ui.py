@@ -54,8 +54,8 @@ class AgUiApi(HttpApi):
         # With auth two principals may choose the same id, and neither may notice the other.
         owner = self.runs.owner
         run_id = f"run_{keyed_name(owner, f'ag-ui:{named}')}" if owner else named
-        if (again := await self._again(run_id, thread_id)) is not None:
-            return again
+        if (repeated := await self._repeated_request(run_id, thread_id)) is not None:
+            return repeated
         previous, new = await self._new(messages)
         if not new:
             raise CallerError(
@@ -75,13 +75,13 @@ class AgUiApi(HttpApi):
             )
         except CallerError:
             # The same request may have arrived twice at the same time.
-            if (again := await self._again(run_id, thread_id)) is not None:
-                return again
+            if (repeated := await self._repeated_request(run_id, thread_id)) is not None:
+                return repeated
             raise
         self.abandoned.replaced_by(run)
         return self.stream(ag_ui.FORMAT, run_id)
 
-    async def _again(self, run_id: str, thread_id: str) -> ASGIApp | None:
+    async def _repeated_request(self, run_id: str, thread_id: str) -> ASGIApp | None:
         """The stream of a run that was started before; None if there is no such run."""
         found = await self.runs.find(run_id)
         if found is None:

@@ -1,7 +1,7 @@
 """The bodies and answers of other APIs, as `GET /openapi.json` describes them.
 
-A body that fits its schema is refused only for what the server knows: an id that does not exist,
-a call that no message makes, a key that was used before.
+A body that fits its schema may still be refused, for an unknown id or call, or for a key that was
+used before.
 """
 
 from __future__ import annotations

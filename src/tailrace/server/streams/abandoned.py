@@ -2,8 +2,8 @@
 
 Chat completions and Anthropic's messages have no request that finds a run again. So a run that was
 started there is cancelled when no client of this server has followed it for a while. Their clients
-cannot answer a run that asks people either. If no one else does, the answer is no, and the agent
-goes on: otherwise the client would wait forever.
+cannot answer a run that asks people either. If no other client answers in time, the request is
+denied and the agent continues: otherwise the client would wait forever.
 
 A chat that regenerates or edits a message no longer shows what came after it. A run that asks
 people there is cancelled, because no page can answer it.
@@ -37,8 +37,8 @@ REPLACED = "The conversation went on from an earlier message."
 """The reason of a cancelled run that asked people, and that the client no longer shows."""
 
 UNANSWERED_SECONDS = 120.0
-"""A run that asks people and does nothing else for so long is answered no, at the latest after
-twice this time. Node's `fetch` waits 300 seconds for an answer without a stream."""
+"""A run that asks people and does nothing else for so long is denied, after at most twice this
+time. Node's `fetch` waits 300 seconds for an answer without a stream."""
 
 UNANSWERED = "No person answered in time."
 """What the model reads then."""

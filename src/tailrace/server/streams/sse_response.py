@@ -21,7 +21,7 @@ from tailrace.server.transport.asgi import (
     reset,
     watched_connection,
 )
-from tailrace.server.transport.connections import GOODBYES, Connection, Connections
+from tailrace.server.transport.connections import CLOSING_REASONS, Connection, Connections
 from tailrace.wire.base import Format
 
 logger = logging.getLogger("tailrace")
@@ -125,11 +125,11 @@ class SseResponse(Connection):
                 client.cancel()
             elif watched is not None:
                 watched.unwatch_client(self._left)
-        last = self._source.closing(GOODBYES.get(self._why, reason))
+        last = self._source.closing(CLOSING_REASONS.get(self._why, reason))
         if not self._begun:
             looks_whole = not last and not self._source.wire.preamble()
             if self._why == "stopping" and looks_whole:  # this client does not reconnect by itself
-                await self._refuse(Stopping(GOODBYES["stopping"]), scope, receive, send)
+                await self._refuse(Stopping(CLOSING_REASONS["stopping"]), scope, receive, send)
                 return
             await self._begin(send)
         await send({"type": "http.response.body", "body": last, "more_body": False})
@@ -159,7 +159,7 @@ class SseResponse(Connection):
         await send({"type": "http.response.start", "status": 200, "headers": lines})
 
     async def _pump(self, send: Send) -> bool:
-        """Send the stream; False if a goodbye shall follow what was sent."""
+        """Send the stream; False if a closing frame follows."""
         source = self._source
         writes_now = self._watched is not None and self._cycle is not None
         try:

@@ -106,7 +106,13 @@ class ThreadStream:
                 except NotFound:  # deleted before its end was sent
                     due = run.ordinal  # so a gap is sent before the next run
                 except (MalformedEvent, UnsupportedProtocol) as failure:
-                    logger.warning("a run is skipped: %s", failure, extra=about_run(run))
+                    logger.warning(
+                        "run %s of thread %s is skipped in the stream: %s",
+                        run.run_id,
+                        run.thread_id,
+                        failure,
+                        extra=about_run(run),
+                    )
                     due, missing = run.ordinal, "unreadable"
                 sent = time.monotonic()
 

@@ -1,7 +1,7 @@
 """The open connections of a server: how many a sender has, and which are cut.
 
-A server may have tens of thousands of open streams without traffic. So the end of the server and
-the checks for clients that do not read, or whose key was revoked, are made once for all streams.
+A server may have tens of thousands of open streams without traffic. So one
+check for all streams finds clients that do not read, or whose key was revoked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RECHECK_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
 """How long a server that stops waits for streams that are about to end."""
 
-GOODBYES = {
+CLOSING_REASONS = {
     "stopping": "The server is stopping; connect again.",
     "refused": "The API key is no longer valid.",
 }
-"""What a client reads that is sent away, by the reason for it."""
+"""The reason that a client gets when the server closes its stream."""
 
 
 class Connections:
@@ -145,19 +145,19 @@ class Connection:
             return True
 
     def _is_sent_away(self) -> bool:
-        return self._why in GOODBYES
+        return self._why in CLOSING_REASONS
 
     def cut(self, why: Reason) -> None:
         """End the stream early. The first reason counts.
 
-        Bytes that are being sent come before a goodbye: without them, the frames after them would
-        follow a gap, and the cursor in the goodbye would be beyond it. A client that leaves
-        meanwhile, or refuses to read, gets no goodbye.
+        Bytes already being sent are finished first. Otherwise the closing frame's cursor would be
+        after frames that the client never got. A client that leaves meanwhile, or refuses to read,
+        gets no closing frame.
         """
         waits = self._has_unsent and self._is_sent_away()
         if self._task is not None and (self._why is None or waits):
             self._why = why
-            if not (self._has_unsent and why in GOODBYES):
+            if not (self._has_unsent and why in CLOSING_REASONS):
                 self._task.cancel()
 
 
@@ -180,7 +180,7 @@ class WaitingRequest(Connection):
             if self._why is None or self._task is None or self._task.uncancel() > 0:
                 raise  # not by `cut`
             if self._why == "refused":
-                raise Unauthorized(GOODBYES["refused"]) from None
+                raise Unauthorized(CLOSING_REASONS["refused"]) from None
             raise Stopping("The server is stopping, and the run goes on. Ask again.") from None
         finally:
             self._connections.leave(self)

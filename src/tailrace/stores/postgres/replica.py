@@ -53,12 +53,12 @@ class Replica:
             found = await self._pool.run(both)
         except StorageError as error:
             if self._away_until is None:
-                logger.warning("The replica cannot be read, the primary is asked: %s", error)
+                logger.warning("the replica cannot be read, so the primary is asked: %s", error)
             self._away_until = now() + PAUSE
             return None
         if self._away_until is not None:
             self._away_until = None
-            logger.warning("The replica is read again.")
+            logger.warning("the replica is read again")
         return found
 
     async def close(self) -> None:

@@ -402,7 +402,7 @@ def has_ended(db: apsw.Connection, run_id: str) -> bool:
     return db.execute(query, (run_id,)).fetchone() is not None
 
 
-def untidy(db: apsw.Connection, run_id: str) -> tuple[bool, bool, bool]:
+def cleanup_needed(db: apsw.Connection, run_id: str) -> tuple[bool, bool, bool]:
     """Whether the run has ended, has rows in `fresh` to sweep, and has dispensable snapshots.
 
     Of many runs that end together, the first sweep moves the rows of all. The newest rows of a run
@@ -415,16 +415,16 @@ def untidy(db: apsw.Connection, run_id: str) -> tuple[bool, bool, bool]:
     )
     is_fresh = db.execute(in_fresh, (run_id, ended)).fetchone() is not None
     query = f"select 1 from snapshots as s where {_DISPENSABLE} limit 1"  # noqa: S608
-    is_thick = db.execute(query, (run_id, SNAPSHOT_EVENTS)).fetchone() is not None
-    return ended, is_fresh, is_thick
+    has_old_snapshots = db.execute(query, (run_id, SNAPSHOT_EVENTS)).fetchone() is not None
+    return ended, is_fresh, has_old_snapshots
 
 
 def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: bool) -> Row | None:
     """The rows from `first_seq` to `last`, joined; None if they are deleted.
 
-    Runs on a reader's thread, so that the writer does not wait. Stored rows never change. The rows
-    of a run that has just ended count as those of a run that goes on, until all are in `batches`:
-    rows that were joined at the end are not joined again.
+    Runs on a reader's thread, so that the writer does not wait. Stored rows never change. A run
+    that has just ended counts as running until all its rows are in `batches`. So rows that
+    were joined at the end are not joined again.
     """
     found: list[Any] = db.execute(
         "select * from batches where run_id = ? and first_seq between ? and ? order by first_seq",
@@ -460,7 +460,7 @@ _DISPENSABLE = (
 
 
 def thin_snapshots(db: apsw.Connection, run_id: str) -> None:
-    """Delete the snapshots that a later one makes dispensable."""
+    """Delete the snapshots that a later snapshot replaces."""
     query = f"delete from snapshots as s where {_DISPENSABLE}"  # noqa: S608
     db.execute(query, (run_id, SNAPSHOT_EVENTS))
 

@@ -32,9 +32,9 @@ CHECKPOINT_PAGES = 1000
 SLOW_SECONDS = 0.02
 SHORT_SECONDS = 0.05
 THREADS_SECONDS = 1.0
-"""After a job of the event loop that took so long, the threads do all jobs for a while: the disk is
-busy, and the loop must not wait for it. The while is short at first, and doubles with each slow job
-in a row: mostly the disk is quick, and the process only had to wait for a CPU."""
+"""After a job of the event loop that took so long, the threads do all jobs for a time. The event
+loop must not wait for a busy disk. The time is short at first, and doubles with each slow job
+in a row. Mostly the disk is quick, and the process only had to wait for a CPU."""
 
 logger = logging.getLogger("tailrace")
 

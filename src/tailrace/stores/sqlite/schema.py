@@ -57,7 +57,7 @@ create table if not exists snapshots (
 # Owners, claims, letters, blobs, retention. `number` is the order of creation. Numbers and ordinals
 # are never reused, so a cursor into a listing stays valid when runs are deleted. Runs of the first
 # version without any event were never acknowledged: they are deleted. Each part gets a checksum of
-# its own, so that readers of public parts need not read private ones. A damaged row keeps its old
+# its own, so that readers of public parts need not read private parts. A damaged row keeps its old
 # checksum and is still detected.
 SECOND = """
 create table runs_new (

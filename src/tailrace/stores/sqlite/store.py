@@ -4,7 +4,7 @@
     store = await SqliteLog.open("sqlite:///tailrace.db?synchronous=full")
 
 Nothing is kept in memory between two calls. Each transaction reads the last seq, the epoch and the
-next letter number itself, so another process, a kill or a full disk leaves no hole in the log.
+next letter number. So another process, a kill or a full disk leaves no hole in the log.
 """
 
 from __future__ import annotations
@@ -246,11 +246,11 @@ class SqliteLog:
 
         The newest small rows of a run that goes on stay in `fresh` until the next sweep.
         """
-        look = partial(batches_of.untidy, run_id=run_id)
-        has_ended, is_fresh, is_thick = await self._read(look, look)
+        look = partial(batches_of.cleanup_needed, run_id=run_id)
+        has_ended, is_fresh, has_old_snapshots = await self._read(look, look)
         if is_fresh:
             await self._sweep()
-        if is_thick:
+        if has_old_snapshots:
             await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
         pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)

@@ -21,8 +21,8 @@ from tailrace.wire.base import Format, ThreadFormat
 from tailrace.wire.formats import FORMATS
 
 BURST = 10
-"""Events per burst. A reader that misses one burst is behind the frames that a process shares,
-and a reader that misses two is behind the events that it holds as well."""
+"""Events per burst. A reader that misses a burst is behind the frames that a process shares. A
+reader that misses two bursts is also behind the events that the process holds."""
 
 BURSTS = 9
 JOINS = (0, 2)

@@ -4,9 +4,9 @@
         check_log(lambda: ModelSetup(open_store=…, open_bus=MyBus.open, flush=…))
 
 The model is a dict of lists. Hypothesis appends, repeats, forges, claims, follows, drops, flushes,
-crashes, trims and deletes in any order; after each step the store holds what the model holds, byte
-for byte, and every follower has got its slice of it: once, in order, and nothing else. Hypothesis
-shrinks a failure to few steps.
+crashes, trims and deletes in any order. After each step the store holds what the model holds, byte
+for byte. Every follower has got its events once, in order, and nothing else. Hypothesis shrinks a
+failure to few steps.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tailrace.testing.log_model.processes import ModelSetup
 from tailrace.testing.log_model.writers import (
     HOUR,
     INDEX,
+    PLANNED,
     SELDOM,
-    WISH,
     WORKER,
     PlannedBatch,
     Writers,
@@ -110,17 +110,17 @@ class LogMachine(Writers):
         self._touched.update(run.run_id for run in self.runs)
 
     @precondition(lambda self: self.place.durable)
-    @rule(wish=WISH, turns=st.integers(0, 4), worker=WORKER)
-    def crash_while_appending(self, wish: PlannedBatch, turns: int, worker: str) -> None:
+    @rule(planned=PLANNED, turns=st.integers(0, 4), worker=WORKER)
+    def crash_while_appending(self, planned: PlannedBatch, turns: int, worker: str) -> None:
         """The writer dies before the answer: the batch is stored as a whole or not at all.
 
         Which of the two is decided when the next worker has claimed the run.
         """
-        run = self._run(wish.run)
+        run = self._run(planned.run)
         if run.deleted or run.ended:
             return
         batch = self._batch(
-            PlannedBatch(wish.run, "next", wish.texts, wish.private, 0, False, None), run
+            PlannedBatch(planned.run, "next", planned.texts, planned.private, 0, False, None), run
         )
         self._touched.update(run.run_id for run in self.runs)
 

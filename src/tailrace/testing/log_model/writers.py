@@ -66,7 +66,7 @@ SELDOM = st.sampled_from((False,) * 7 + (True,))  # runs should live long enough
 TEXTS = st.lists(values.TEXT, min_size=1, max_size=4)
 WORKER = st.sampled_from(("ann", "bob"))
 LEASE = st.sampled_from((HOUR, 0.0))
-WISH = st.builds(
+PLANNED = st.builds(
     PlannedBatch,
     run=INDEX,
     kind=st.sampled_from(KINDS),
@@ -79,42 +79,42 @@ WISH = st.builds(
 
 
 class Writers(Processes):
-    """The steps of those who write."""
+    """The writers' steps."""
 
     def __init__(self, place: ModelSetup) -> None:
         self._texts = itertools.count(1)
         super().__init__(place)
 
-    def _batch(self, wish: PlannedBatch, run: ExpectedRun) -> Batch:
+    def _batch(self, planned: PlannedBatch, run: ExpectedRun) -> Batch:
         """The events that a writer, a late writer or a faulty writer would append."""
         first, epoch = run.last + 1, run.epoch
         # Never the same text twice, so that the events of two writers differ.
-        texts = [f"{next(self._texts)}: {text}" for text in wish.texts]
-        if wish.kind in ("duplicate", "altered"):
-            first = 1 + wish.at % run.last
+        texts = [f"{next(self._texts)}: {text}" for text in planned.texts]
+        if planned.kind in ("duplicate", "altered"):
+            first = 1 + planned.at % run.last
             last = min(run.last, first + len(texts) - 1)
             publics, privates = run.publics[first - 1 : last], run.privates[first - 1 : last]
             epoch = run.epochs[first - 1]
-            if wish.kind == "altered":
+            if planned.kind == "altered":
                 publics[-1] = self._event(run, last, texts[0], ended=False)
         else:
-            if wish.kind == "hole":
-                first += 1 + wish.at % 3
-            epoch += {"stale": -1 - wish.at % 2, "future": 1}.get(wish.kind, 0)
+            if planned.kind == "hole":
+                first += 1 + planned.at % 3
+            epoch += {"stale": -1 - planned.at % 2, "future": 1}.get(planned.kind, 0)
             last = first + len(texts) - 1
             publics = [
-                self._event(run, seq, text, ended=wish.ended and seq == last)
+                self._event(run, seq, text, ended=planned.ended and seq == last)
                 for seq, text in enumerate(texts, first)
             ]
-            privates = [wish.private if seq % 2 else b"" for seq in range(first, last + 1)]
+            privates = [planned.private if seq % 2 else b"" for seq in range(first, last + 1)]
         return Batch(
-            run_id=f"{self.name}_unknown" if wish.kind == "unknown" else run.run_id,
+            run_id=f"{self.name}_unknown" if planned.kind == "unknown" else run.run_id,
             epoch=epoch,
             first_seq=first,
             publics=publics,
             privates=privates,
-            ended=wish.ended,
-            snapshot=wish.snapshot,
+            ended=planned.ended,
+            snapshot=planned.snapshot,
         )
 
     def _event(self, run: ExpectedRun, seq: int, text: str, *, ended: bool) -> bytes:
@@ -159,20 +159,22 @@ class Writers(Processes):
             assert self._do(self.writer.store.create(self._new(run))) is None
             self._touched.add(run.run_id)
 
-    @rule(wishes=st.lists(WISH, min_size=1, max_size=3), publish=st.booleans())
-    def append(self, wishes: list[PlannedBatch], publish: bool) -> None:
+    @rule(planned_batches=st.lists(PLANNED, min_size=1, max_size=3), publish=st.booleans())
+    def append(self, planned_batches: list[PlannedBatch], publish: bool) -> None:
         """One group: the next events, and what must not be taken, or must not be taken twice."""
         batches: list[Batch] = []
         accepted: list[bool] = []
-        for wish in wishes:
-            run = self._run(wish.run)
-            batches.append(self._batch(wish, run))
-            accepted.append(wish.kind != "unknown" and run.take(batches[-1]))
+        for planned in planned_batches:
+            run = self._run(planned.run)
+            batches.append(self._batch(planned, run))
+            accepted.append(planned.kind != "unknown" and run.take(batches[-1]))
         answers = self._do(self.writer.store.append(batches))
         assert len(answers) == len(batches)
-        for batch, wish, good, answer in zip(batches, wishes, accepted, answers, strict=True):
+        for batch, planned, good, answer in zip(
+            batches, planned_batches, accepted, answers, strict=True
+        ):
             self._touched.add(batch.run_id)
-            where = f"{wish.kind} of {batch.run_id} at {batch.first_seq} in epoch {batch.epoch}"
+            where = f"{planned.kind} of {batch.run_id} at {batch.first_seq} in epoch {batch.epoch}"
             if good:
                 assert answer is None, f"{where} was refused: {answer!r}"
                 if publish:
@@ -250,7 +252,7 @@ class Writers(Processes):
 
     @rule(worker=WORKER, lease=LEASE, late=st.integers(0, 1))
     def extend(self, worker: str, lease: float, late: int) -> None:
-        """Only who holds a run keeps it."""
+        """Only the worker that holds a run can extend its lease."""
         claims = [(run.run_id, run.epoch - late) for run in self.runs]
         lost: set[str] = set()
         for run, (run_id, epoch) in zip(self.runs, claims, strict=True):
@@ -277,7 +279,7 @@ class Writers(Processes):
 
     @rule(worker=WORKER, first_go=LEASE, late=st.integers(0, 1), unread=st.integers(0, 2))
     def park(self, worker: str, first_go: float, late: int, unread: int) -> None:
-        """Only who holds a run parks it, and only if the worker has read its letters."""
+        """Only the worker that holds a run and has read its letters can park it."""
         claims = [(run.run_id, run.epoch - late, run.last_letter - unread) for run in self.runs]
         parked: set[str] = set()
         for run, (run_id, epoch, read) in zip(self.runs, claims, strict=True):
@@ -327,8 +329,8 @@ class Writers(Processes):
         letters = self._do(self.writer.store.letters([run.run_id])).get(run.run_id, [])
         assert letters == run.letters
         if any(letter.kind == "cancel" for letter in letters) and not run.ended:
-            wish = PlannedBatch(index, "next", ["cancelled"], b"", 0, True, None)
-            batch = self._batch(wish, run)
+            planned = PlannedBatch(index, "next", ["cancelled"], b"", 0, True, None)
+            batch = self._batch(planned, run)
             assert run.take(batch)
             assert self._do(self.writer.store.append([batch])) == [None]
             if publish:

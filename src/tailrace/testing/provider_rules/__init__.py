@@ -8,8 +8,8 @@
 A request is checked as the provider would: the shape of each item, ids, sealed reasoning, and
 whether each call has its result. `Issued` is one account's memory: which ids, signatures and
 encrypted contents are the provider's own, and which reasoning they depend on. Nothing here knows
-how Tailrace makes a history. Messages are worded as the providers word them, as far as they are
-documented or were reported in public; where a rule is known and its words are not, they are ours.
+how Tailrace makes a history. The messages are the providers' own, as far as they are documented
+or were reported in public. Where only the rule is known, the message is ours.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ SimulatedAnswer = Script | RecordedAnswer
 class Simulator:
     """A provider on a free local port, until the block ends.
 
-    `answers` are lists of steps, taken in order, and the last list again and again; or a function
-    from the number of the answer, from 0, to such a list. `key` is the only key that is accepted.
+    `answers` are lists of steps, taken in order; the last list is repeated. They may also be a
+    function of the answer's number, from 0, that returns a list. Only `key` is accepted as a key.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Simulator:
         )
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
-        listening.listen()  # from here on who connects is served, if only a moment later
+        listening.listen()  # connections are queued from here on
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         """Where it is; Anthropic's `base_url`."""
         self._server = uvicorn.Server(config)

@@ -3,9 +3,9 @@
     @given(legal_runs())
     def test_my_store_gives_back_what_it_got(run: Run) -> None: ...
 
-A run obeys every rule of PROTOCOL.md section 3, and any event that the protocol has may be in it:
-all endings, nested and parallel sub-agents whose events interleave, attempts, requests for input,
-citations over text of many scripts, private parts. Hypothesis shortens a failing run.
+A run obeys every rule of PROTOCOL.md section 3, and may have any event of the protocol. There are
+all endings, nested and parallel sub-agents whose events interleave, attempts and requests for
+input, citations over text of many scripts, and private parts. Hypothesis shortens a failing run.
 """
 
 from __future__ import annotations

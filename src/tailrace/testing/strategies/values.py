@@ -1,9 +1,8 @@
 """The random values that random runs are made of: texts, JSON, ids, private parts.
 
-The values are nasty where readers in several languages disagree (code points beyond the basic
-plane, joined and combining characters, keys that mean something to JavaScript) and tame where only
-formatting differs: no NaN, no negative zero, no integer that a double cannot hold, no float that is
-written with an exponent.
+The values include what readers in several languages read differently: code points beyond the basic
+plane, joined and combining characters, keys of JavaScript objects. They leave out what only
+formatting changes: NaN, negative zero, integers that a double cannot hold, floats with an exponent.
 """
 
 from __future__ import annotations

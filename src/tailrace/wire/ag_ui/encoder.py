@@ -60,7 +60,7 @@ class AgUiEncoder(PausingEncoder):
         """`lost` is whether the client received an item that was superseded."""
         super().__init__(state, answered)
         self._over = self._over or lost
-        self._cut: list[Frame] | None = None  # the ends of what an end leaves open
+        self._cut: list[Frame] | None = None  # frames that close what is still open
         self._known = len(state.tasks)
 
     def encode(self, recorded: Recorded) -> list[Frame]:

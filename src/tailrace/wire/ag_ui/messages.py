@@ -19,13 +19,13 @@ from tailrace.wire.base import Frame, frame_json
 
 def messages_of(chain: Sequence[State], opening: Callable[[State], list[Frame]]) -> list[Json]:
     """The messages of a chain of runs. `opening` has the events of a run so far."""
-    talk = _Messages()
+    conversation = _Messages()
     for state in chain:
         if state.root is not None:
-            talk.read(state.root.facts.get("input"), state.root.task_id)
+            conversation.read(state.root.facts.get("input"), state.root.task_id)
             for frame in opening(state):
-                talk.take(frame_json(frame))
-    return talk.all
+                conversation.take(frame_json(frame))
+    return conversation.all
 
 
 class _Messages:

@@ -9,8 +9,8 @@ After a handoff, `model` in a block's start and in the last `message_delta` is t
 speaks. A `message_delta` of its own would come earlier, but some clients take any for the end.
 
 The stream ends with `error` where the format cannot express what happened. That is a text or a
-client's call that was sent and then superseded, a client's call that was cut, or an answer that
-broke off. Other ends:
+client's call that is superseded after it was sent, or a call or an answer that was cut.
+Other ends:
 
     completed      `end_turn`; `tool_use` if the client has calls to execute; `refusal`
     incomplete     its reason where Anthropic has a name for it, else `max_tokens`
@@ -37,7 +37,7 @@ __all__ = ["FORMAT", "IN_DELTAS", "message_object"]
 class MessagesFormat(ReplayFormat):
     """`anthropic-messages`: for Anthropic's SDKs.
 
-    The input of a call that the server executes is in the start of its block: Anthropic's SDKs and
+    The input of a call that the server executes is in the start of its block. Anthropic's SDKs and
     the AI SDK read no deltas there. pydantic-ai reads only the deltas, and fails if the start has
     an input, so it gets a variant of the format.
     """

@@ -90,12 +90,12 @@ class StreamedBlock:
         return part if isinstance(part, TextNode) else None
 
     def is_ready(self) -> bool:
-        """Once it has text: Anthropic's API refuses empty texts in a history."""
+        """Whether the block has text: Anthropic's API refuses empty texts in a history."""
         part = self.part
         return part is not None and part.text != ""
 
     def is_closed(self) -> bool:
-        """Once the part is done."""
+        """Whether the part is done."""
         part = self.part
         return part is None or not part.is_open
 
@@ -132,11 +132,11 @@ class LinkBlock(StreamedBlock):
         return file_link(part) if isinstance(part, WholeNode) and part.kind == "file" else ""
 
     def is_ready(self) -> bool:
-        """Once it has a link."""
+        """Whether the block has a link."""
         return self._link() != ""
 
     def is_closed(self) -> bool:
-        """Once the image is final."""
+        """Whether the image is final."""
         part = self.node.parts.get(self._index)
         return part is None or not part.is_open
 
@@ -178,11 +178,11 @@ class ClientCallBlock:
         return self._item.kind != "custom" and self._text.lstrip(_BLANK)[:1] == "{"
 
     def is_ready(self) -> bool:
-        """Once it has arguments, or is done."""
+        """Whether the call has arguments, or is done."""
         return self._streams() or is_complete(self.node)
 
     def is_closed(self) -> bool:
-        """Once the client may execute it, or if it was cut before it began."""
+        """Whether the client may execute the call, or the call was cut before it began."""
         if self.node.is_open:
             return False
         if not self._streams():
@@ -219,11 +219,11 @@ class ServerCallBlock:
         self.at = node.at
 
     def is_ready(self) -> bool:
-        """Once it is complete."""
+        """Whether the call is complete."""
         return is_complete(self.node)
 
     def is_closed(self) -> bool:
-        """Once the call has ended."""
+        """Whether the call has ended."""
         return not self.node.is_open
 
     def start(self) -> Json:
@@ -240,7 +240,7 @@ class ServerCallBlock:
         }
 
     def delta(self) -> tuple[str, str, str] | None:
-        """None, except for an empty input: `{}` shows that nothing follows."""
+        """No delta, except for an empty input: `{}` shows that nothing follows."""
         return None if self.start()["input"] else ("input_json_delta", "partial_json", "{}")
 
     def live(self) -> None:
@@ -259,7 +259,7 @@ class ResultBlock:
         self.at = node.at
 
     def is_ready(self) -> bool:
-        """Once it is done. An interrupted result may be superseded later, so it is not sent."""
+        """Whether the result is done. An interrupted result is not sent: it may be superseded."""
         item = self.node.item
         assert isinstance(item, ToolResult)
         if self.node.is_open or item.status == "incomplete":
@@ -274,7 +274,7 @@ class ResultBlock:
         )
 
     def is_closed(self) -> bool:
-        """Once the result has ended."""
+        """Whether the result has ended."""
         return not self.node.is_open
 
     def start(self) -> Json:
@@ -292,7 +292,7 @@ class ResultBlock:
         }
 
     def delta(self) -> None:
-        """None: the result is in the start."""
+        """No delta: the result is in the start."""
 
     def live(self) -> None:
         """No deltas."""

@@ -127,8 +127,8 @@ class ChatChunks:
 def failure(error: ErrorInfo) -> list[Frame]:
     """An error, which the SDKs raise as an `APIError`, and the end.
 
-    The AI SDK sends a request again whose stream fails before any text, unless `code` is the status
-    of an error that it does not repeat. That would be another run.
+    If a stream fails before any text, the AI SDK repeats the request, which would be another run.
+    It does not if `code` is the status of an error that it never repeats.
     """
     about = {
         "message": error.message or error.code,

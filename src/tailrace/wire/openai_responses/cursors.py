@@ -4,8 +4,8 @@
     wide    1 << 52 | offset + seq << 24 | mode << 22 | spread + k
 
 `k` counts the frames of an event, or of `open`. `offset` differs from run to run, `spread` from
-epoch to epoch. With a number of another run `seq` is nearly always out of range, and with a number
-of another epoch `k` is: the number is refused. `mode` is how the client connected:
+epoch to epoch. A number of another run is refused, because its `seq` is nearly always out of
+range. So is a number of another epoch, because of its `k`. `mode` is how the client connected:
 
     WHOLE    the stream from its first event on
     JOINED   the stream after `open`, which left out items that were superseded by then

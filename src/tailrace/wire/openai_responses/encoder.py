@@ -144,8 +144,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         The run has not ended: its number is a cursor, after which the client retrieves the rest.
         Clients of a response in the background retrieve it by themselves, if there is no error.
 
-        The AI SDK sends the request again after an error before any item, which would be another
-        run, unless the error has the code of a status that it does not retry.
+        After an error before any item, the AI SDK repeats the request, which would be another run.
+        It does not if the error has the code of a status that it never retries.
         """
         root = self._state.root
         if self._over or root is None or root.ended:

@@ -10,17 +10,17 @@ Sub-agents are `data-task` and `data-task-item` parts beside them, never mixed i
                  data-notice, data-progress, data-agent (who speaks now), data-history (the
                  summary of older turns)
 
-Deltas are most of a stream, so they name their task by a number: 0 is the root (`task_id` of the
-message's metadata), any other is the `task_index` of a `data-task` part. If several runs added to a
-message, a number may occur twice: the last part counts.
+Deltas are most of a stream, so they name their task by a number. 0 is the root (`task_id` of the
+message's metadata). Any other number is the `task_index` of a `data-task` part. If several runs
+added to a message, a number may occur twice: the last part counts.
 
 Three decisions keep the stream correct:
 
 * A run is a step of the message. `reset-step` removes a step's parts. After a lost worker
   (`task.attempt`) or a pause, the parts are sent again from the state.
-* A client's call is announced when the run completes or asks for its result, and not earlier: then
-  it cannot be superseded any more, so no tool runs twice or in vain.
-* A run that waits for people ends its response: the SDK sends an approval only when no response is
+* A client's call is announced only when the run completes or asks for its result. Then it cannot
+  be superseded any more, so no tool runs twice or in vain.
+* A run that waits for people ends its response. The SDK sends an approval only when no response is
   open and all other calls have an output. The answer begins the next response, with the same
   message id. A sub-agent's approval is asked at the call that the sub-agent answers.
 """
