@@ -151,7 +151,7 @@ def two_ends() -> None:
     """A run that was ended is ended once more."""
     take = Emitter.take
 
-    async def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
+    def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
         for event in list(self._events):
             if isinstance(event.event, TERMINAL) and event.event.task_id == self.run_id:
                 number = event.event.sequence_number
@@ -160,7 +160,7 @@ def two_ends() -> None:
                 )
                 self._events.append(Recorded(decode_event(again), again, event.epoch))
                 self._privates.append(b"")
-        return await take(self)
+        return take(self)
 
     patch(Emitter, "take", twice)
 
