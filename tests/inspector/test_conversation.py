@@ -16,8 +16,7 @@ from tailrace import Agent, Tailrace, demo, tool
 from tailrace.models import Scripted
 from tailrace.models import call as calls
 from tests.inspector.pages import Go, OpenPage, ask, call, completed, rewrite_events, send
-from tests.server.test_openapi import serving
-from tests.serving import Served
+from tests.serving import Served, serving
 
 WATCH = """() => {
     const all = (query) => [...document.querySelectorAll(query)];

@@ -8,8 +8,7 @@ import httpx
 
 from tailrace import Tailrace
 from tests.node import CLIENT_TS, run_node
-from tests.server.test_openapi import serving
-from tests.serving import Served
+from tests.serving import Served, serving
 
 
 def test_scripts_get_the_list_of_routes_and_the_files_are_bounded(served: Served) -> None:

@@ -19,8 +19,7 @@ from tailrace.errors import CallerError
 from tailrace.models import Scripted, say
 from tailrace.models import call as calls
 from tests.inspector.pages import OpenPage, ask, completed, copied_curl
-from tests.server.test_openapi import serving
-from tests.serving import Served
+from tests.serving import Served, serving
 
 
 async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
