@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.browser import BROWSERS
-from tests.inspector.pages import TIMEOUT, Go, OpenPage
+from tests.browser import TIMEOUT, playwright_browser
+from tests.inspector.pages import Go, OpenPage
 from tests.serving import Served
 
 
@@ -29,13 +28,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="package")
 async def browser() -> AsyncIterator[Browser]:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert program, "There is no browser: run scripts/services, or install chromium."
-    expect.set_options(timeout=TIMEOUT)
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    async with playwright_browser() as started:
         yield started
-        await started.close()
 
 
 @pytest.fixture

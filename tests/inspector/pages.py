@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from playwright.async_api import Locator, Page, Route, expect
 
-TIMEOUT = 60_000
 DONE = re.compile(r"^completed · seq \d+ · 0 missed")
 CUT = re.compile(r"^cut · [1-9]\d* events waiting · seq \d+ · 0 missed$")
 WORDS = " ".join(f"w{number}" for number in range(200))

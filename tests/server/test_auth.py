@@ -171,11 +171,17 @@ async def test_a_key_is_in_no_log_and_in_no_answer(
         assert secret not in ours
 
 
-async def test_a_stream_ends_soon_after_its_key_is_revoked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server asks again and again whether the sender of an open request may stay."""
     monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
     monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("checks_often")
+async def test_a_stream_ends_soon_after_its_key_is_revoked(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "keys.json"
     key, row = create_key(path, "ann")
     other, _ = create_key(path, "ann")
@@ -190,11 +196,8 @@ async def test_a_stream_ends_soon_after_its_key_is_revoked(
         await streams[1].leave()
 
 
-async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
+@pytest.mark.usefixtures("checks_often")
+async def test_a_stream_ends_soon_after_the_function_refuses_its_sender() -> None:
     allowed, asked = {"ann"}, asyncio.Event()
 
     async def members(request: Request) -> Principal | None:
@@ -218,11 +221,10 @@ async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
             await stream.ended
 
 
+@pytest.mark.usefixtures("checks_often")
 async def test_a_request_that_waits_for_its_run_is_refused_soon_after_its_key_is_revoked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
     path = tmp_path / "keys.json"
     key, row = create_key(path, "ann")
     message = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
