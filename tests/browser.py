@@ -8,10 +8,15 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from playwright.async_api import Browser, async_playwright, expect
+
+TIMEOUT = 60_000
+"""Milliseconds that a page may take until it is as expected."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -68,14 +73,29 @@ class Pages:
         return Handler
 
 
+def program() -> str:
+    """The path of a browser."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found, "There is no browser: run scripts/services, or install chromium."
+    return found
+
+
+@asynccontextmanager
+async def playwright_browser() -> AsyncIterator[Browser]:
+    """A browser that a test drives. It waits for a minute until the page is as expected."""
+    expect.set_options(timeout=TIMEOUT)
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+        yield started
+        await started.close()
+
+
 @contextmanager
 def browser(url: str) -> Iterator[None]:
     """A browser with this page open, until the block ends."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert program, "There is no browser: run scripts/services, or install chromium."
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={profile}", url],
+            [program(), *FLAGS, f"--user-data-dir={profile}", url],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

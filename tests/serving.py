@@ -6,11 +6,14 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 
 from tests.forked import Forked
 
@@ -20,6 +23,25 @@ ROOT = Path(__file__).parents[1]
 def client_of(app: Any) -> httpx.AsyncClient:
     """A client of an application in this process, without a network."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """An application in a thread of this process, on a port of its own; its URL."""
+    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    waited = threading.Event()
+    while not server.started:
+        waited.wait(0.01)
+        assert thread.is_alive()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 class Served:

@@ -152,17 +152,25 @@ async def test_listening_to_one_more_shard_does_not_wait_for_the_read_to_end(
         await until_heard(bus, other.subscribe(f"run_{n}"), f"run_{n}")
 
 
+async def read_far_ahead(bus: RedisBus, subscription: Any, client: Any) -> Any:
+    """Let the reader stand behind an id that no clock has reached; the key of its stream.
+
+    New ids of that stream, once it is empty, are smaller than the place of the reader.
+    """
+    await until_heard(bus, subscription)
+    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
+    await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
+    bus.publish(RUN, notices(1, 1))
+    await heard(subscription, 1)
+    return key
+
+
 async def test_a_flushed_server_whose_ids_begin_anew_is_heard_again(
     buses: tuple[RedisBus, RedisBus], client: Any, redis: Redis
 ) -> None:
     bus, other = buses
     subscription = other.subscribe(RUN)
-    await until_heard(bus, subscription)
-    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
-    # A clock far ahead: after the flush all ids are smaller than the place of the reader.
-    await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
-    bus.publish(RUN, notices(1, 1))
-    await heard(subscription, 1)
+    key = await read_far_ahead(bus, subscription, client)
     await client.flushall()
     bus.publish(RUN, notices(2, 2))
     await sent(bus)
@@ -175,11 +183,7 @@ async def test_a_stream_that_was_deleted_is_heard_again(
 ) -> None:
     bus, other = buses
     subscription = other.subscribe(RUN)
-    await until_heard(bus, subscription)
-    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
-    await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
-    bus.publish(RUN, notices(1, 1))
-    await heard(subscription, 1)
+    key = await read_far_ahead(bus, subscription, client)
     await client.delete(key)
     async with asyncio.timeout(DEADLINE):
         while await subscription.get(10 * DEADLINE):

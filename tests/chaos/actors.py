@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import resource
@@ -30,6 +31,16 @@ DEAD = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
 
 
 @dataclass
+class Suffered:
+    """A process was dead, stopped or without a disk, from then on and until then."""
+
+    pid: int
+    what: str
+    since: float
+    until: float = math.inf
+
+
+@dataclass
 class Actor:
     """A server or a worker, in a process of its own that can be killed and started again."""
 
@@ -42,6 +53,8 @@ class Actor:
     started: float = 0.0
     may_give_up: bool = False
     """Whether the disk was full while it started: without a database it has nothing to do."""
+    troubles: list[Suffered] = field(default_factory=list)
+    """What happened to its processes, in order."""
 
     @property
     def pid(self) -> int | None:
@@ -58,17 +71,32 @@ class Actor:
 
     def status(self) -> int | None:
         """The exit status, if it has ended by itself."""
-        return self.process.poll() if self.process is not None else None
+        status = self.process.poll() if self.process is not None else None
+        if status is not None:
+            self._suffer("dead")
+        return status
+
+    def _suffer(self, what: str) -> None:
+        assert self.pid is not None
+        self.troubles.append(Suffered(self.pid, what, time.monotonic()))
+
+    def _recover(self, what: str) -> None:
+        for trouble in self.troubles:
+            if trouble.what == what:
+                trouble.until = min(trouble.until, time.monotonic())
 
     def kill(self) -> None:
         """SIGKILL: it is gone when this returns."""
         if self.process is not None:
+            self._recover("stopped")
+            self._suffer("dead")
             self.process.kill()
             self.process = None
 
     def pause(self) -> None:
         """SIGSTOP: it only seems dead."""
         assert self.process is not None
+        self._suffer("stopped")
         self.process.send_signal(signal.SIGSTOP)
         self.stopped = True
 
@@ -76,6 +104,7 @@ class Actor:
         """SIGCONT, if it was not killed meanwhile."""
         if self.process is not None and self.stopped:
             self.process.send_signal(signal.SIGCONT)
+            self._recover("stopped")
         self.stopped = False
 
     def limit_files(self, size: int | None) -> None:
@@ -83,6 +112,7 @@ class Actor:
         if self.pid is not None:
             is_starting = time.monotonic() - self.started < STARTING_SECONDS
             self.may_give_up = self.may_give_up or (size is not None and is_starting)
+            self._recover("full disk") if size is None else self._suffer("full disk")
             with suppress(ProcessLookupError):
                 _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
                 soft = hard if size is None else size

@@ -126,6 +126,7 @@ async def storm(place: Place, kills: int, seed: int, say: Callable[[str], None] 
         await asyncio.gather(*(keep_running() for _ in range(RUNS_AT_ONCE)))
         await killing
         await stage.check_again()
+        stage.check_leases()
     stage.say(f"{stage.endings.total()} runs ({dict(stage.endings)}), {lost} attempts")
     if not lost:
         stage.findings.append("no worker was lost in the middle of a run")

@@ -1,7 +1,8 @@
 """The application under attack: its agents do numbered steps, so that every loss can be seen.
 
-`TAILRACE_CHAOS_DB`, `_BUS`, `_LEASE`, `_TOOLS` and `_BUG` say where it works, how long a lease is,
-where tools note that they ran, and which bug of `bugs.py` is planted.
+`TAILRACE_CHAOS_DB`, `_BUS`, `_LEASE`, `_TOOLS`, `_WORKERS` and `_BUG` say where it works, how long
+a lease is, where tools note that they ran and workers their names, and which bug of `bugs.py` is
+planted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import worker
+from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite import batches
 from tests.chaos import bugs, declared
 from tests.chaos.checker import SECRET
@@ -55,7 +57,7 @@ async def work(task: Task) -> None:
         if kind == "tool":
             call.start()
             await task.drain()
-            _note(f"{task.task_id} {call.call_id}")
+            _append("TAILRACE_CHAOS_TOOLS", f"{task.task_id} {call.call_id}")
             await _beat(task, chance)
             call.result({"message_content": [_text(SECRET.decode())], "block_list": [_text("ok")]})
         else:
@@ -125,8 +127,9 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _note(line: str) -> None:
-    file = os.open(os.environ["TAILRACE_CHAOS_TOOLS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def _append(variable: str, line: str) -> None:
+    """Add a line to the file that a variable names."""
+    file = os.open(os.environ[variable], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(file, f"{line}\n".encode())
     finally:
@@ -202,12 +205,24 @@ def _once_more(batch: Batch) -> Batch:
     )
 
 
+def _name_workers() -> None:
+    """Note the name and the process of each worker, for those who look at leases."""
+    start = Worker.start
+
+    def named(self: Worker) -> None:
+        _append("TAILRACE_CHAOS_WORKERS", f"{os.getpid()} {self.name}")
+        start(self)
+
+    bugs.patch(Worker, "start", named)
+
+
 def make() -> Tailrace:
     """The application that the environment describes."""
     lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
     codec.MAX_EVENT_BYTES, codec.MAX_OPEN_BYTES = 32 * 1024, 24 * 1024  # soon full
     _hold_little()
     _confuse_writers()
+    _name_workers()
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
     agents: NamedAgents = {
         "again": restartable(work),

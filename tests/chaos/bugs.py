@@ -21,6 +21,8 @@ from tailrace.runtime.event_log import pipeline as pipelines
 from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
 from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
 from tailrace.runtime.followers.fanout import Stream
+from tailrace.runtime.workers.claimed_run import ClaimedRun
+from tailrace.runtime.workers.worker import Worker
 from tailrace.server.streams.resume_point import ResumePoint
 from tailrace.server.streams.run_stream import RunStream
 from tailrace.stores import rows
@@ -214,6 +216,18 @@ def join_over_holes() -> None:
     patch(rows, "_verify", lambda found: [row.verify() for row in found])
 
 
+def no_renewal() -> None:
+    """The task that extends the leases ends quietly once a run of its worker has ended."""
+    settle = Worker._settle
+
+    async def settle_last(self: Worker, live: ClaimedRun) -> None:
+        await settle(self, live)
+        [leases] = [one for one in self._loops if one.get_name() == "worker's leases"]
+        leases.cancel()
+
+    patch(Worker, "_settle", settle_last)
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -230,6 +244,7 @@ BUGS = {
         repeat_to_the_stalled,
         plan_over_holes,
         join_over_holes,
+        no_renewal,
     )
 }
 

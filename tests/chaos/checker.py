@@ -91,6 +91,92 @@ class Story:
     views: list[View] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Held:
+    """A row of the table of runs: who has a run, and for how many seconds yet."""
+
+    run_id: str
+    epoch: int
+    worker: str
+    """"" if the run waits or has ended."""
+    left: float
+    last_seq: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A run that went from one worker to another."""
+
+    run_id: str
+    at: float
+    epoch: int
+    """The first that was seen of the new worker."""
+    worker: str
+    by: str
+    wrote_at: float | None
+    """When it last wrote an event although its lease had been neglected; None if it did not."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A worker was dead, stopped or cut off from the store; "" means every worker."""
+
+    worker: str
+    since: float
+    until: float
+
+
+class Leases:
+    """Looks at the table of runs again and again, and notes which runs change their workers.
+
+    A worker extends its leases three times as often as needed. If it still writes a run of whose
+    lease less than a third is left, it lives and has the store, and has missed two extensions.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self.lease = lease
+        self.losses: list[Loss] = []
+        self._last: dict[str, Held] = {}
+        self._wrote: dict[str, float] = {}
+
+    def see(self, at: float, rows: list[Held]) -> None:
+        """Take in the rows of all runs that have not ended."""
+        for row in rows:
+            last = self._last.get(row.run_id)
+            if last is None:
+                continue
+            if row.epoch != last.epoch:
+                wrote_at = self._wrote.pop(row.run_id, None)
+                if last.worker and row.worker != last.worker:
+                    self.losses.append(
+                        Loss(row.run_id, at, row.epoch, last.worker, row.worker, wrote_at)
+                    )
+            elif row.left > last.left:
+                self._wrote.pop(row.run_id, None)
+            elif row.last_seq > last.last_seq and last.left < self.lease / 3:
+                self._wrote[row.run_id] = at
+        self._last = {row.run_id: row for row in rows}
+
+
+def check_losses(losses: list[Loss], troubles: list[Trouble], lease: float) -> list[str]:
+    """No worker that lives, and that nothing keeps from the store, loses a run.
+
+    After a trouble it has the time of two leases to extend what it has.
+    """
+    return [
+        f"run {one.run_id}: {one.worker} lives, and lost the run to {one.by}: it wrote an event"
+        f" {one.at - one.wrote_at:.2f} s before, and had not extended its lease"
+        for one in losses
+        if one.wrote_at is not None
+        and not any(
+            trouble.worker in ("", one.worker)
+            and trouble.since <= one.at
+            and one.wrote_at <= trouble.until + 2 * lease
+            for trouble in troubles
+        )
+    ]
+
+
 def check(story: Story) -> list[str]:
     """Everything that is wrong with a run."""
     log, findings = unpack(story.rows)

@@ -13,6 +13,7 @@ import asyncio
 import random
 import re
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +43,7 @@ class Chaos(Stage):
     """Which part of the runs is cancelled."""
     bursts: float = 0.15
     """Which part of the runs is written in bursts, and read by late followers that stall."""
+    burst_steps: tuple[int, int] = (10, 25)
     mixes: float = 0.15
     """Which part of the runs mixes large rows with small rows, and is viewed while it goes on."""
     claims: int = 1
@@ -81,7 +83,7 @@ class Chaos(Stage):
                 for one in (*load, watch):
                     if one.done():
                         one.result()
-                await asyncio.sleep(self._chance.expovariate(1 / self.pace))
+                await self._wait(self._chance.expovariate(1 / self.pace), until)
                 await self._strike()
                 if self.kills and self.kills % 10 == 0 and self.kills != self._mourned:
                     self._mourned = self.kills
@@ -90,11 +92,20 @@ class Chaos(Stage):
             if not self.found(until):
                 await asyncio.gather(*load)
                 await self.check_again()
+                self.check_leases()
         finally:
             for one in (*load, watch):
                 one.cancel()
             await asyncio.gather(*load, watch, return_exceptions=True)
         self.say(self.summary())
+
+    async def _wait(self, seconds: float, until: str) -> None:
+        """Wait for the next blow, or for a finding that is enough."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self.found(until):
+            await asyncio.sleep(min(left, 0.1))
+            if until:
+                self.check_leases()
 
     def found(self, what: str) -> str:
         """The first finding that matches a pattern; "" without a pattern or a match."""
@@ -153,6 +164,7 @@ class Chaos(Stage):
         """Claim a run that has a writer. The writer is alive, and may not write any more."""
         if self._stories:
             story = self._chance.choice(list(self._stories.values()))
+            self.interfered.add(story.run_id)
             if (claimed := await self.place.claim(story.run_id)) is not None:
                 story.claims.append(claimed)
                 self.faults["claimed"] += 1
@@ -215,7 +227,7 @@ class Chaos(Stage):
         agent = "again" if chance.random() < 0.85 else "once"
         task = {"steps": chance.randint(2, 8), "seed": chance.randrange(10**6)}
         if stalls := chance.random() < self.bursts:
-            agent, task["steps"] = "burst", chance.randint(10, 25)
+            agent, task["steps"] = "burst", chance.randint(*self.burst_steps)
         elif chance.random() < self.mixes:
             agent, task["steps"] = "mixed", chance.randint(10, 25)
         run_id = await self.start_run(chance, {"agent": agent, "input": task})
@@ -292,6 +304,10 @@ async def attack(
             storm.cancels, storm.pace = 1.0, 2.0
         if bug in ("plan_over_holes", "join_over_holes"):
             storm.bursts, storm.mixes, storm.pace = 0.0, 1.0, 2.0
+        if bug == "no_renewal":
+            # Only a worker that lives longer than its lease shows it, after a run that has ended.
+            storm.bursts, storm.cancels, storm.pace = 0.6, 0.0, 3.0
+            storm.stops, storm.claims, storm.burst_steps = 0, 0, (30, 60)
         if bug == "repeat_to_the_stalled":
             # A stream that is cut before it stalls shows nothing.
             storm.bursts, storm.cancels, storm.pace = 1.0, 0.0, 2.0

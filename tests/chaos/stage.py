@@ -24,13 +24,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import asyncpg  # type: ignore[import-untyped]
 import zstandard
 
 from tests.chaos.actors import DEAD, Actor, Follower, environment, post
-from tests.chaos.checker import Claimed, Row, Story, check, digest, events_in
+from tests.chaos.checker import (
+    Claimed,
+    Held,
+    Leases,
+    Row,
+    Story,
+    Trouble,
+    check,
+    check_losses,
+    digest,
+    events_in,
+)
 from tests.services import Postgres, Redis, _free_port
 
 LEASE = 1.0
+LOOK_SECONDS = 0.05
+"""How often an outsider looks who has which run."""
+
+STORE_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error)
+
 RUN_SECONDS = 120.0
 """Within this time after it was started a run has ended and every follower knows: far above the 4 s
 that a lost worker costs, five times over, on a busy machine."""
@@ -46,6 +63,7 @@ class Place:
     disk: Path | None = None
     """Where the SQLite file is, if not in the folder."""
     url: str = ""
+    _connection: Any = None
 
     def __post_init__(self) -> None:
         if self.postgres is not None:
@@ -62,8 +80,6 @@ class Place:
         """A run's log, read by an outsider."""
         if self.postgres is None:
             return await asyncio.to_thread(self._from_file, run_id)
-        import asyncpg  # type: ignore[import-untyped]
-
         url, _, schema = self.url.partition("?schema=")
         deadline = time.monotonic() + 60
         while True:
@@ -79,10 +95,44 @@ class Place:
                     return [_row(*one) for one in found]
                 finally:
                     await db.close()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except STORE_AWAY:
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.2)
+
+    async def leases(self) -> list[Held]:
+        """Who has which run, and for how many seconds yet; raises if the store is away."""
+        if self.postgres is None:
+            return await asyncio.to_thread(self._leases_in_file)
+        url, _, schema = self.url.partition("?schema=")
+        if self._connection is None:
+            self._connection = await asyncpg.connect(url)
+        try:
+            found = await self._connection.fetch(
+                "select run_id, epoch, coalesce(worker, ''),"
+                " extract(epoch from coalesce(lease_until, clock_timestamp())"
+                " - clock_timestamp())::float, last_seq"
+                f' from "{schema}".runs where ended_at is null'
+            )
+        except STORE_AWAY:
+            self.close()
+            raise
+        return [Held(*one) for one in found]
+
+    def close(self) -> None:
+        """Close the connection on which leases are looked at."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    def _leases_in_file(self) -> list[Held]:
+        with closing(sqlite3.connect(f"file:{self.url}?mode=ro", uri=True, timeout=1)) as db:
+            found = db.execute(
+                "select run_id, epoch, coalesce(worker, ''), coalesce(lease_until - :now, 0),"
+                " last_seq from runs where ended_at is null",
+                {"now": time.clock_gettime(time.CLOCK_BOOTTIME)},
+            )
+            return [Held(*one) for one in found]
 
     async def claim(self, run_id: str) -> Claimed | None:
         """Claim a run for a worker that dies at once; None if the run has ended.
@@ -95,8 +145,6 @@ class Place:
         )
         if self.postgres is None:
             return await asyncio.to_thread(self._claim_in_file, change.format("?"), run_id)
-        import asyncpg
-
         url, _, schema = self.url.partition("?schema=")
         db = await asyncpg.connect(url)
         try:
@@ -145,12 +193,18 @@ class Stage:
     """Events that followers were shown and that were held against the log."""
     connections: int = 0
     endings: Counter[str] = field(default_factory=Counter)
+    interfered: set[str] = field(default_factory=set)
+    """Runs that were claimed by the nemesis or are to be cancelled: servers may take them."""
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
         self._digests: dict[str, str] = {}
         self._tools = self.place.folder / "tools"
-        self._tools.touch()
+        self._workers = self.place.folder / "workers"
+        for file in (self._tools, self._workers):
+            file.touch()
+        self._away: list[Trouble] = []
+        self._watching: asyncio.Task[None] | None = None
         self.log = self.place.folder / "processes.log"
 
     async def __aenter__(self) -> Self:
@@ -160,6 +214,7 @@ class Stage:
             bus=self.place.redis.url if self.place.redis is not None else "",
             lease=str(self.lease),
             tools=str(self._tools),
+            workers=str(self._workers),
             bug=self.bug,
         )
         name = "tests.chaos.application:app"
@@ -178,6 +233,8 @@ class Stage:
         try:
             for who in self.cast or commands:
                 self.actor(who).start()
+            self._leases = Leases(self.lease)
+            self._watching = asyncio.ensure_future(self._watch_leases())
         except BaseException:
             self._end()
             raise
@@ -189,9 +246,13 @@ class Stage:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         self._end()
 
     def _end(self) -> None:
+        self.place.close()
         for actor in self.actors:
             actor.kill()
 
@@ -225,6 +286,7 @@ class Stage:
 
     async def cancel_run(self, chance: random.Random, story: Story) -> None:
         """Stop a run; asks until a server answers."""
+        self.interfered.add(story.run_id)
         while not story.cancelled:
             with suppress(*DEAD, ValueError):
                 path = f"/runs/{story.run_id}/cancel"
@@ -268,6 +330,37 @@ class Stage:
         for run_id, calls in self._executed().items():
             if len(set(calls)) != len(calls):
                 self.findings.append(f"run {run_id}: I6: a tool ran twice: {calls}")
+
+    async def _watch_leases(self) -> None:
+        """Look who has which run. If a look fails, the workers have no store either."""
+        seen, is_away = time.monotonic(), False
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                rows = await self.place.leases()
+            except STORE_AWAY:
+                is_away = True
+                continue
+            now = time.monotonic()
+            if is_away:
+                self._away.append(Trouble("", seen, now))
+            self._leases.see(now, rows)
+            seen, is_away = now, False
+
+    def check_leases(self) -> None:
+        """No worker lost a run that was not killed, stopped or cut off, nor lost it to us."""
+        lines = [line.split() for line in self._workers.read_text().splitlines()]
+        names = {int(pid): name for pid, name in lines}
+        troubles = list(self._away)
+        for actor in self.actors:
+            for one in actor.troubles:
+                # A process that was stopped inside a transaction of SQLite keeps all others out.
+                all_wait = one.what == "stopped" and self.place.postgres is None
+                name = "" if all_wait else names.get(one.pid, "none")
+                troubles.append(Trouble(name, one.since, one.until))
+        losses = [one for one in self._leases.losses if one.run_id not in self.interfered]
+        found = check_losses(losses, troubles, self.lease)
+        self.findings += [one for one in found if one not in self.findings]
 
     def _executed(self) -> dict[str, list[str]]:
         executed: dict[str, list[str]] = {}

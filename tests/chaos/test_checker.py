@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,16 @@ import pytest
 from tests.chaos import checker
 from tests.chaos.checker import (
     Claimed,
+    Held,
+    Leases,
     Reading,
     Row,
     Shown,
     Story,
+    Trouble,
     View,
     check,
+    check_losses,
     digest,
     events_in,
     unpack,
@@ -357,6 +362,60 @@ def test_the_digest_knows_bytes_and_epochs_but_not_rows() -> None:
     assert digest(rows) == digest(framed)
     assert digest(rows) != digest([*single[:-1], replace(single[-1], public=b"{}")])
     assert digest(rows) != digest([*single[:-1], replace(single[-1], epoch=9)])
+
+
+def losses_of(*looks: tuple[float, int, str, float, int]) -> Leases:
+    """What is noted of a run at these times: epoch, worker, the rest of its lease, last event."""
+    leases = Leases(1.0)
+    for at, epoch, worker, left, last_seq in looks:
+        leases.see(at, [Held(RUN, epoch, worker, left, last_seq)])
+    return leases
+
+
+NEGLECTED = [
+    (10.0, 2, "w1", 0.9, 5),
+    (10.6, 2, "w1", 0.3, 9),
+    (10.8, 2, "w1", 0.1, 12),
+    (10.95, 3, "w2", 0.95, 12),
+]
+"""w1 writes event 12 although it has missed two extensions, and w2 takes the run."""
+
+
+@pytest.mark.parametrize(
+    ("troubles", "found"),
+    [
+        ([], 1),
+        ([Trouble("w2", 10.7, 11.0)], 1),
+        ([Trouble("w1", 2.0, 8.7)], 1),
+        ([Trouble("w1", 10.97, 11.0)], 1),
+        ([Trouble("w1", 10.9, math.inf)], 0),
+        ([Trouble("w1", 7.0, 9.0)], 0),
+        ([Trouble("", 10.7, 10.8)], 0),
+    ],
+    ids=["no trouble", "another", "long ago", "later", "killed", "just before", "all"],
+)
+def test_it_sees_a_worker_that_lives_and_loses_a_run(troubles: list[Trouble], found: int) -> None:
+    leases = losses_of(*NEGLECTED)
+    findings = check_losses(leases.losses, troubles, leases.lease)
+    assert [one.partition(": it wrote")[0] for one in findings] == (
+        [f"run {RUN}: w1 lives, and lost the run to w2"] * found
+    )
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [*NEGLECTED[:2], (10.8, 2, "w1", 0.1, 9), (10.95, 3, "w2", 0.95, 9)],
+        [*NEGLECTED[:3], (10.9, 2, "w1", 1.0, 13), (11.0, 3, "w2", 1.0, 13)],
+        [(10.0, 2, "w1", 0.1, 5), (10.05, 3, "", 0.0, 5), (10.1, 4, "w2", 1.0, 5)],
+        [*NEGLECTED[:3], (10.95, 3, "w1", 0.95, 12)],
+    ],
+    ids=["silent in the end", "extended late", "released", "claimed again"],
+)
+def test_a_worker_may_lose_a_run_that_it_does_not_write(looks: Any) -> None:
+    leases = losses_of(*looks)
+    assert check_losses(leases.losses, [], leases.lease) == []
+    assert all(one.worker for one in leases.losses)
 
 
 def test_it_imports_nothing_of_the_product() -> None:

@@ -43,6 +43,7 @@ FOUND = {
     "repeat_to_the_stalled": "I1: a repeat",
     "plan_over_holes": "I3: .* does not follow",
     "join_over_holes": "I3: after event [0-9]+ the log goes on with",
+    "no_renewal": "lives, and lost the run to",
     "no_bounds": "cancel was answered 413|did not end within",
 }
 """What the checker says of each planted bug."""

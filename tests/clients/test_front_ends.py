@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from examples.front_end import planner, weather
 from tailrace.testing import run_agent
-from tests.browser import BROWSERS, Pages
+from tests.browser import Pages, playwright_browser
 from tests.node import CLIENT_TS, ROOT, TESTS_JS, run_node
 from tests.serving import Served
 
@@ -64,13 +64,8 @@ def server(pages: Pages, gate: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert program, "There is no browser: run scripts/services, or install chromium."
-    expect.set_options(timeout=TIMEOUT)
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    async with playwright_browser() as started:
         yield started
-        await started.close()
 
 
 async def opened(browser: Browser, pages: Pages, server: Served, name: str) -> Page:

@@ -123,24 +123,28 @@ def test_a_step_is_closed_with_the_steps_inside_it_and_not_with_those_around_it(
     ]
 
 
-def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent() -> None:
+def with_a_sub_agent() -> State:
+    """A run whose call is a sub-agent at work."""
     state = State()
     call = ToolCall(id="fc", call_id="call_1", name="helper")
-    events: list[ev.Event] = [
+    for event in (
         ev.TaskCreated(task_id=R),
         ev.TaskInProgress(task_id=R),
         ev.OutputItemAdded(task_id=R, output_index=0, item=call),
         ev.ArgumentsDone(task_id=R, item_id="fc", output_index=0, arguments="{}"),
         ev.OutputItemDone(task_id=R, output_index=0, item=call),
         ev.OutputItemAdded(task_id=R, output_index=1, item=ToolResult(id="fco", call_id="call_1")),
-        ev.TextDone(
-            task_id=R, item_id="fco", output_index=1, block_index=0, item=Text(text="so far")
-        ),
         ev.TaskCreated(task_id="call_1", parent_task_id=R, call_id="call_1"),
         ev.TaskInProgress(task_id="call_1"),
-    ]
-    for number, event in enumerate(events, 1):
-        state.apply(ev.recorded(event, number))
+    ):
+        write(state, event)
+    return state
+
+
+def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent() -> None:
+    state = with_a_sub_agent()
+    part: Any = {"item_id": "fco", "output_index": 1, "block_index": 0}
+    write(state, ev.TextDone(task_id=R, **part, item=Text(text="so far")))
     output = end(state, ev.TaskCancelled(task_id=R))["output"]
     assert (output[1]["status"], output[1]["error"]["code"]) == ("failed", "interrupted")
     child = client_view(state, "call_1")
@@ -149,21 +153,8 @@ def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent(
 
 
 def test_a_sub_agent_that_has_ended_is_not_ended_again() -> None:
-    state = State()
-    call = ToolCall(id="fc", call_id="call_1", name="helper")
-    events: list[ev.Event] = [
-        ev.TaskCreated(task_id=R),
-        ev.TaskInProgress(task_id=R),
-        ev.OutputItemAdded(task_id=R, output_index=0, item=call),
-        ev.ArgumentsDone(task_id=R, item_id="fc", output_index=0, arguments="{}"),
-        ev.OutputItemDone(task_id=R, output_index=0, item=call),
-        ev.OutputItemAdded(task_id=R, output_index=1, item=ToolResult(id="fco", call_id="call_1")),
-        ev.TaskCreated(task_id="call_1", parent_task_id=R, call_id="call_1"),
-        ev.TaskInProgress(task_id="call_1"),
-        ev.TaskCompleted(task_id="call_1"),
-    ]
-    for number, event in enumerate(events, 1):
-        state.apply(ev.recorded(event, number))
+    state = with_a_sub_agent()
+    write(state, ev.TaskCompleted(task_id="call_1"))
     end(state, ev.TaskCancelled(task_id=R))
     assert client_view(state, "call_1")["status"] == "completed"
 

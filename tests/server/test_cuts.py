@@ -77,13 +77,18 @@ def way_back(url: str, name: str, run_id: str, cursor: str) -> str:
     return f"{url}/runs/{run_id}/events?format={name}&snapshot=true"
 
 
+async def started(http: httpx.AsyncClient, processes: Processes) -> str:
+    """The id of a run that goes on step by step."""
+    asked = {"agent": "stepped", "input": "?", "thread_id": THREAD}
+    answer = await http.post(f"{processes.works.url}/runs", json=asked)
+    return str(answer.json()["run_id"])
+
+
 async def test_a_client_that_is_cut_anywhere_continues_on_another_process_and_after_a_restart(
     processes: Processes,
 ) -> None:
     async with open_client() as http, asyncio.timeout(SECONDS):
-        asked = {"agent": "stepped", "input": "?", "thread_id": THREAD}
-        started = await http.post(f"{processes.works.url}/runs", json=asked)
-        run_id = str(started.json()["run_id"])
+        run_id = await started(http, processes)
         whole = await cut_while_it_goes_on(http, processes, run_id)
         await asyncio.to_thread(processes.works.restart)
         url = processes.works.url
@@ -165,9 +170,7 @@ async def test_a_response_resumed_after_the_error_of_a_stopping_server_is_the_re
     processes: Processes,
 ) -> None:
     async with open_client() as http, asyncio.timeout(SECONDS):
-        asked = {"agent": "stepped", "input": "?", "thread_id": THREAD}
-        started = await http.post(f"{processes.works.url}/runs", json=asked)
-        run_id = str(started.json()["run_id"])
+        run_id = await started(http, processes)
         path = f"/v1/responses/resp_{run_id}?stream=true"
         cut = Follower(http, f"{processes.reads.url}{path}")
         for step in range(4):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.test_auth import serving
+from tests.server.principals import serving
 
 
 def numbers(page: str) -> dict[str, float]:

@@ -9,9 +9,7 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-import uvicorn
 from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
 
@@ -35,9 +32,9 @@ from tailrace.server.server import APIS
 from tailrace.server.transport.connections import Connections
 from tailrace.wire.formats import FORMATS
 from tests.effort import EXAMPLES, SEED, SOAK
+from tests.serving import serving
 from tests.traces import TRACES
 
-DEADLINE = 30.0
 KEY = {"Authorization": "Bearer right"}
 
 
@@ -61,24 +58,6 @@ def authenticate(request: Any) -> Principal | None:
     return (
         Principal("ann") if request.headers.get("authorization") == KEY["Authorization"] else None
     )
-
-
-@contextmanager
-def serving(app: Any) -> Iterator[str]:
-    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="on")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    waited = threading.Event()
-    while not server.started:
-        waited.wait(0.01)
-        assert thread.is_alive()
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(DEADLINE)
 
 
 @pytest.fixture(scope="module")

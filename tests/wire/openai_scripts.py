@@ -11,6 +11,7 @@ from tailrace.core.items import (
     File,
     Image,
     ImageUrl,
+    InputRequest,
     Message,
     Reasoning,
     ReferenceToBlock,
@@ -146,6 +147,20 @@ class Script:
                 )
         return self.add(ev.TextDone, task_id, **where, item=block)
 
+    def asks(self, *calls: int) -> Script:
+        """Ask for the approvals of these calls."""
+        requests = [
+            InputRequest(id=f"apr_{call}", kind="approval", call_id=f"call_{call}")
+            for call in calls
+        ]
+        return self.add(ev.TaskInputRequired, requests=requests)
+
+    def answered(self, call: int, **answer: Any) -> Script:
+        return self.add(ev.TaskInputReceived, request_id=f"apr_{call}", **answer)
+
+    def used(self, tokens: int) -> Script:
+        return self.add(ev.TaskUsage, usage=Usage(input_tokens=tokens, output_tokens=1))
+
 
 def pieces(text: str) -> list[str]:
     """A text in pieces of four characters: through words, escapes and markers."""
@@ -245,3 +260,17 @@ def cancelled() -> Script:
     run = Script().begin().message(0, Text(text="I will look"))
     run.call(1, "get_weather", '{"city":"Paris"}')
     return run.add(ev.TaskCancelled, reason="stopped by the user")
+
+
+ASKED: Any = {"needs_approval": True}
+
+
+def approved_twice() -> Script:
+    """A run with two pauses: a message and a call, two calls at once, then the answer."""
+    run = Script().begin().message(0, Text(text="One moment.")).used(100)
+    run.call(1, "send_mail", '{"to":"bob"}', **ASKED).asks(1)
+    run.answered(1, approved=True).result(2, 1, Text(text="sent"))
+    run.call(3, "pay", "{}", **ASKED).call(4, "book", "{}", **ASKED).asks(3, 4).used(20)
+    run.answered(4, approved=True).answered(3, approved=False, reason="Too much.")
+    run.result(5, 3, Text(text="denied"), status="failed").result(6, 4, Text(text="booked"))
+    return run.message(7, Text(text="Done.")).used(3).add(ev.TaskCompleted)

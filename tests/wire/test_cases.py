@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import ANY
 
 import pytest
 
 from tailrace.core.codec import decode_event
-from tailrace.core.events import AnyEvent
+from tailrace.core.events import TERMINAL, AnyEvent
 from tailrace.core.fold import State
 from tailrace.testing.wire_kit import check_wire, encoded
 from tailrace.wire import anthropic_messages, openai_chat, openai_responses, vercel_ui
@@ -21,6 +22,8 @@ from tests.wire.chat_checker import ChatReader
 from tests.wire.frames import chunks_of, events_of
 from tests.wire.openai_checker import Reader as ResponseReader
 from tests.wire.openai_checker import check_response
+from tests.wire.openai_scripts import RUN
+from tests.wire.responses_runs import flat, folded, joins_anywhere
 from tests.wire.vercel_checker import UiReader
 
 ROOT = Path(__file__).parent / "cases"
@@ -79,10 +82,32 @@ def events_in(case: Path) -> list[AnyEvent]:
     return [decode_event(line.encode()) for line in lines_of(case)]
 
 
+def response_of(state: State, segment: int | None = None) -> dict[str, Any]:
+    response = openai_responses.response_object(state, segment)
+    check_response(response)
+    return brief(response)
+
+
+def part_of(events: list[AnyEvent], state: State, segment: int) -> dict[str, Any]:
+    """A response of a run that ends, or begins, where the run asks for approvals."""
+    live = flat(encoded(openai_responses.FORMAT.after(segment), events))
+    response = response_of(state, segment)
+    final = ResponseReader().read(live).final
+    if final is not None and (final["error"] or {}).get("type") != "interrupted":
+        assert brief(final) == response
+    return {"input": openai_responses.input_items(state, segment), **response}
+
+
 @pytest.mark.long(always=True)
 @each
 def test_a_run_can_be_gone_on_with_anywhere(case: Path) -> None:
-    check_wire(WIRES[case.parent.name].format, events_in(case))
+    wire, events = WIRES[case.parent.name].format, events_in(case)
+    check_wire(wire, events)
+    if wire is openai_responses.FORMAT:
+        for segment in range(len(folded(events).pauses) + 1):
+            check_wire(openai_responses.FORMAT.after(segment), events)
+            if events[-1].task_id == RUN and isinstance(events[-1], TERMINAL):
+                joins_anywhere(events, segment)
 
 
 @each
@@ -95,7 +120,7 @@ def test_a_run_becomes_the_expected_frames(case: Path) -> None:
     live = encoded(wire, events)
     encoder, joined = wire.open(state)
     closed = wire.at(state).close("The server stops.")
-    whole = [frame for each in live for frame in each]
+    whole = flat(live)
     assert reader().read(whole + closed).is_done
     assert reader().read(joined + encoder.close("The server stops.")).is_done
     found: dict[str, Any] = {
@@ -107,7 +132,11 @@ def test_a_run_becomes_the_expected_frames(case: Path) -> None:
     if closed:
         found["closed"] = values(closed)
     if wire is openai_responses.FORMAT:
-        response = openai_responses.response_object(state)
-        check_response(response)
-        found["object"] = brief(response)
+        found["object"] = response_of(state)
+        segments = range(len(state.pauses) + 1)
+        parts = {f"response {number + 1}": part_of(events, state, number) for number in segments}
+        if state.pauses:
+            found |= parts
+        else:
+            assert parts == {"response 1": {"input": ANY, **found["object"]}}
     check(case, found, depth=2)

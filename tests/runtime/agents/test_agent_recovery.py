@@ -36,7 +36,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.core.items import Text
-from tailrace.models import Patience, open_model
+from tailrace.models import Patience
 from tailrace.models.scripted import Scripted, call, fail, say, silence, think
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.runs.run import Result, Run
@@ -45,6 +45,7 @@ from tailrace.testing.simulator import Simulator
 from tests import forked
 from tests.effort import SOAK
 from tests.runtime.agents.agent_crashing import RUN, application
+from tests.runtime.agents.simulated import opened
 
 SLOW = 0.01
 """Words a second: a text is at its first word until the test stops it."""
@@ -306,16 +307,6 @@ async def test_a_run_that_ended_its_turn_is_only_completed(tmp_path: Path) -> No
 # --- the next turn, with a strict provider -------------------------------------------------------
 
 APIS = ["openai", "openai-chat", "anthropic"]
-
-
-@asynccontextmanager
-async def opened(api: str, provider: Simulator) -> AsyncIterator[Any]:
-    base = provider.url if api == "anthropic" else provider.openai_url
-    model = open_model(f"{api}:model-1", base_url=base, api_key="any")
-    try:
-        yield model
-    finally:
-        await model.close()
 
 
 PLACES: dict[str, Any] = {

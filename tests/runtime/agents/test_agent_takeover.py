@@ -29,12 +29,13 @@ from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolCall, ToolResult
 from tailrace.errors import CallerError
 from tailrace.history import history
-from tailrace.models import Patience, Scripted, call, open_model, say, think
+from tailrace.models import Patience, Scripted, call, say, think
 from tailrace.ports import Batch, NewRun, Request, Store
 from tailrace.runtime.runs.run import Result, Run
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.simulator import Simulator
 from tests.effort import CUTS, SEED, SOAK, sample
+from tests.runtime.agents.simulated import opened
 from tests.runtime.agents.test_agent_outcomes import Raw, message, response
 
 APIS = ["openai", "openai-chat", "anthropic"]
@@ -103,16 +104,6 @@ def agent_of(model: Any, ran: Ran) -> Agent:
 
     child = Agent("child", model=model, tools=[inside])
     return Agent("a", model=model, tools=[once, again, pay, child.as_tool()])
-
-
-@asynccontextmanager
-async def opened(api: str, provider: Simulator) -> AsyncIterator[Any]:
-    base = provider.url if api == "anthropic" else provider.openai_url
-    model = open_model(f"{api}:model-1", base_url=base, api_key="any")
-    try:
-        yield model
-    finally:
-        await model.close()
 
 
 @asynccontextmanager
@@ -249,6 +240,16 @@ def cut_behind(whole: Log, places: Sequence[int]) -> dict[str, Log]:
     return {(name := f"run_{n:03}"): renamed(whole[:n], WHOLE, name) for n in places}
 
 
+def cut_again(logs: dict[str, Log], cuts: dict[str, Log]) -> dict[str, Log]:
+    """Each log up to any of the events that were written after its cut."""
+    chance = random.Random(SEED)
+    return {
+        run_id: log[: chance.randint(len(cuts[run_id]) + 1, len(log) - 1)]
+        for run_id, log in logs.items()
+        if len(log) > len(cuts[run_id]) + 1
+    }
+
+
 def places(events: int, api: str) -> Sequence[int]:
     """Behind which events the log is cut: each API has others."""
     if SOAK:
@@ -302,13 +303,7 @@ async def test_a_worker_takes_over_behind_every_event(tmp_path: Path, api: str) 
         cuts = cut_behind(whole, places(len(whole), api))
         logs = await continued(tmp_path / "once.db", agent, ran, cuts, check)
         # The worker that took over is killed too, behind any of its events.
-        chance = random.Random(SEED)
-        again = {
-            run_id: log[: chance.randint(len(cuts[run_id]) + 1, len(log) - 1)]
-            for run_id, log in logs.items()
-            if len(log) > len(cuts[run_id]) + 1
-        }
-        await continued(tmp_path / "twice.db", agent, ran, again, check)
+        await continued(tmp_path / "twice.db", agent, ran, cut_again(logs, cuts), check)
     assert provider.refusals == []
 
 
@@ -477,13 +472,7 @@ async def test_a_worker_takes_over_tools_of_every_kind_behind_every_event(tmp_pa
     check_rich(whole[:1], whole, ran.by_run[WHOLE], result)
     cuts = cut_behind(whole, sample(range(1, len(whole)), CUTS + CUTS // 3))
     logs = await continued(tmp_path / "once.db", agent, ran, cuts, check_rich)
-    chance = random.Random(SEED)
-    again = {
-        run_id: log[: chance.randint(len(cuts[run_id]) + 1, len(log) - 1)]
-        for run_id, log in logs.items()
-        if len(log) > len(cuts[run_id]) + 1
-    }
-    await continued(tmp_path / "twice.db", agent, ran, again, check_rich)
+    await continued(tmp_path / "twice.db", agent, ran, cut_again(logs, cuts), check_rich)
 
 
 async def goes_on_without_asking(path: Path, agent: Agent, asked: Callable[[], int]) -> Result:

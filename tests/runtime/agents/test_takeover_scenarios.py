@@ -23,6 +23,7 @@ from tailrace.models import call, say, think
 from tailrace.runtime.runs.run import Result
 from tailrace.testing.simulator import Simulator
 from tests.effort import SOAK
+from tests.runtime.agents.simulated import opened
 from tests.runtime.agents.test_agent_takeover import (
     APIS,
     NEXT,
@@ -35,7 +36,6 @@ from tests.runtime.agents.test_agent_takeover import (
     facts,
     leave,
     log_of,
-    opened,
     places,
     running,
     set_free,

@@ -23,6 +23,7 @@ from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import until
+from tests.runtime.workers.processes import opened_runs
 
 _ids = itertools.count(1)
 _later = asyncio.Event()
@@ -103,12 +104,8 @@ async def process(database: Path) -> AsyncIterator[Runs]:
         new_id=lambda: f"{next(_ids):08}",
         now=lambda: 1.0,
     )
-    runs.open()
-    try:
-        async with asyncio.timeout(120):
-            yield runs
-    finally:
-        await runs.close()
+    async with opened_runs(runs):
+        yield runs
 
 
 async def parked(runs: Runs, run_id: str, *pending: str) -> None:

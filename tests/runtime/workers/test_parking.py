@@ -23,6 +23,7 @@ from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import until
+from tests.runtime.workers.processes import opened_runs, worker_of
 
 LEASE = 0.5
 
@@ -94,17 +95,8 @@ async def process(database: Path, *, worker: bool = True) -> AsyncIterator[Runs]
         worker=worker,
         lease=LEASE,
     )
-    runs.open()
-    try:
-        async with asyncio.timeout(120):
-            yield runs
-    finally:
-        await runs.close()
-
-
-def worker_of(runs: Runs) -> Worker:
-    assert runs.worker is not None
-    return runs.worker
+    async with opened_runs(runs):
+        yield runs
 
 
 async def parked_again(worker: Worker, run_ids: list[str], letter: int) -> None:

@@ -40,6 +40,7 @@ from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import CountingStore, until
 from tests import forked
 from tests.runtime.workers.crashing import AGENTS, LEASE, RUN
+from tests.runtime.workers.processes import opened_runs, worker_of
 
 SCENARIOS = {
     "create.before": "run",
@@ -188,17 +189,8 @@ async def process(
     store: Any, agents: dict[str, AgentFunction], name: str = "", **options: Any
 ) -> AsyncIterator[Runs]:
     runs = runs_of(store, agents, name, **options)
-    runs.open()
-    try:
-        async with asyncio.timeout(120):
-            yield runs
-    finally:
-        await runs.close()
-
-
-def worker_of(runs: Runs) -> Worker:
-    assert runs.worker is not None
-    return runs.worker
+    async with opened_runs(runs):
+        yield runs
 
 
 async def has_written(runs: Runs, run_id: str) -> None:

@@ -1,6 +1,6 @@
 """A process that writes a run into a file, one batch after another, and says what was answered.
 
-python -m tests.stores.sqlite_writer FILE RUN COUNT
+python -m tests.stores.sqlite.writer FILE RUN COUNT
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process whose disk refuses writes for a while: what it must live through.
 
-python -m tests.stores.sqlite_failing_disk FILE
+python -m tests.stores.sqlite.failing_disk FILE
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tailrace.stores.postgres import replica as replica_module
 from tailrace.stores.postgres.pool import split_url
 from tailrace.stores.postgres.store import PostgresStore
 from tests.services import Postgres
-from tests.stores.test_postgres import batch, made, new
+from tests.stores.postgres.runs import batch, made, new
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 import threading
 import zlib
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -17,19 +16,7 @@ from tailrace.core.errors import CallerError, StorageError
 from tailrace.stores.sqlite import schema
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, ended, public, written
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.db"
-
-
-def execute(path: Path, statement: str) -> list[Any]:
-    connection = apsw.Connection(str(path))
-    try:
-        return connection.execute(statement).fetchall()
-    finally:
-        connection.close()
+from tests.stores.sqlite.files import execute
 
 
 async def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:

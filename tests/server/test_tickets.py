@@ -1,0 +1,95 @@
+"""Tickets for `EventSource`, which cannot send a key."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from tailrace import ApiKeys, Principal
+from tailrace.server.access import tickets
+from tailrace.server.access.auth import create_key, revoke_key
+from tailrace.server.access.tickets import Tickets
+from tests.server.principals import begun, serving
+
+
+async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys.json"
+    key, row = create_key(file, "ann")
+    async with serving(ApiKeys(file)) as (app, client), client(key) as ann, client() as page:
+        run_id = await begun(ann)
+        other = await begun(ann)
+        assert await app.runs.reader.ended(run_id, 120)
+        path = f"/runs/{run_id}/events"
+        made = await ann.post("/tickets", json={"path": f"{path}?format=run"})
+        assert made.status_code == 201
+        assert made.json()["expires_in"] == 60
+        ticket = made.json()["ticket"]
+
+        async def status(where: str, cookie: str = "", given: str = ticket) -> int:
+            page.cookies.clear()
+            headers = {"cookie": f"tailrace_stream={cookie}"} if cookie else {}
+            answer: httpx.Response = await page.get(
+                where, params={"ticket": given} if given else {}, headers=headers
+            )
+            return answer.status_code
+
+        opened = await page.get(path, params={"ticket": ticket})
+        assert (opened.status_code, "task.completed" in opened.text) == (200, True)
+        fields = opened.headers["set-cookie"].split("; ")
+        cookie = fields[0].removeprefix("tailrace_stream=")
+        assert fields[1:] == [f"Path={path}", "Max-Age=3600", "HttpOnly", "SameSite=Lax"]
+        assert await status(path, cookie, given="") == 200
+        # For no other stream, no other route and not as the other kind.
+        assert await status(f"/runs/{other}/events", cookie) == 401
+        assert await status(f"/runs/{run_id}", cookie) == 401
+        assert await status(path, given=cookie) == 401
+        assert await status(path, cookie=ticket, given="") == 401
+        assert await status(path, given=ticket[:-2]) == 401
+        assert await status(path, given="x.y") == 401
+        assert await status(path, given="") == 401
+        assert (await page.post(f"/runs/{run_id}/cancel?ticket={ticket}")).status_code == 401
+        assert await status(path) == 401  # a ticket is for one request
+        assert await status(path, cookie) == 200  # as `EventSource` connects again
+
+        async def fresh() -> str:
+            made = await ann.post("/tickets", json={"path": path})
+            return str(made.json()["ticket"])
+
+        for seconds, expected in ((61, [401, 200]), (3601, [401, 401]), (0, [200, 200])):
+            given, later = await fresh(), time.time() + seconds
+            monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda now=later: now))
+            seen = [await status(path, given=given), await status(path, cookie, "")]
+            assert seen == expected
+            monkeypatch.setattr(tickets, "time", time)
+        revoke_key(file, row.id)
+        assert [await status(path), await status(path, cookie, "")] == [401, 401]
+
+
+async def test_a_ticket_names_a_stream_and_needs_a_server_with_keys() -> None:
+    async with serving() as (_, client), client("ann") as ann:
+        for path in ("/runs", "/agents", "/runs/a/b/events", 7):
+            answer = await ann.post("/tickets", json={"path": path})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "path")
+        for path in ("/runs/a/events", "/threads/%C3%A9/events"):
+            assert (await ann.post("/tickets", json={"path": path})).status_code == 201
+    async with serving(None) as (_, client), client() as anyone:
+        answer = await anyone.post("/tickets", json={"path": "/runs/a/events"})
+        assert answer.status_code == 404
+
+
+async def test_servers_with_the_same_secret_take_each_others_tickets() -> None:
+    ann = Principal("ann")
+    path = "/threads/é;/events"
+    one, two, three = Tickets("shared"), Tickets("shared"), Tickets()
+    ticket = one.issue(ann, path)
+    assert two.read(ticket, "ticket", path) == ann
+    assert three.read(ticket, "ticket", path) is None
+    cookie = one.cookie(ann, path, "/ai", secure=True)
+    assert "; Path=/ai/threads/%C3%A9%3B/events; " in cookie
+    assert cookie.endswith("; Secure")

@@ -1,0 +1,103 @@
+"""Runs that ask for approvals: a response ends there, and the next goes on.
+
+What each response shows is in `cases/openai-responses`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core import events as ev
+from tailrace.core.items import Text
+from tailrace.testing.wire_kit import check_wire
+from tailrace.wire.openai_responses import (
+    FORMAT,
+    end_of,
+    input_items,
+    open_approvals,
+    pause_of,
+    response_object,
+    runs_of_approval,
+    segment_of,
+)
+from tests.wire.frames import events_of
+from tests.wire.openai_checker import Reader
+from tests.wire.openai_scripts import ASKED, Script, approved_twice
+from tests.wire.responses_runs import flat
+
+
+def kinds(response: Any) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+def test_the_answers_are_the_input_of_the_next_response() -> None:
+    state = approved_twice().state
+    assert [item["id"] for item in input_items(state, 2)] == [
+        "mcpa_run_7~apr_3",
+        "mcpa_run_7~apr_4",
+    ]
+    assert input_items(state, 2)[0] == {
+        "type": "mcp_approval_response",
+        "id": "mcpa_run_7~apr_3",
+        "approval_request_id": "mcpr_run_7~apr_3",
+        "approve": False,
+        "reason": "Too much.",
+    }
+    waiting = Script().begin().call(0, "pay", "{}", **ASKED).asks(0).state
+    assert input_items(waiting, 1) == []
+    assert [item["type"] for item in FORMAT.messages([waiting])] == [
+        "mcp_approval_request",
+    ]
+
+
+def test_what_is_superseded_after_a_response_stays_in_that_response() -> None:
+    script = Script().begin().message(0, Text(text="Wrong.")).message(1, Text(text="Hello."))
+    script.add(ev.TaskAttempt, attempt=2, reason="cut", superseded=["msg_7_0"])
+    script.call(2, "pay", "{}", **ASKED).asks(2)
+    shown = response_object(script.state, 0)
+    script.answered(2, approved=True).result(3, 2, Text(text="paid"))
+    script.add(ev.TaskAttempt, attempt=3, reason="worker_lost", superseded=["msg_7_1"])
+    script.message(4, Text(text="Good day.")).add(ev.TaskCompleted)
+    assert kinds(shown) == ["message", "mcp_approval_request"]
+    assert response_object(script.state, 0) == shown
+    assert kinds(response_object(script.state, 1)) == ["mcp_call", "message"]
+    # A replay shows the same.
+    assert Reader().read(flat([FORMAT.after(0).open(script.state)[1]])).final == shown
+
+
+def test_a_later_loss_does_not_touch_the_stream_of_an_earlier_response() -> None:
+    script = Script().begin().message(0, Text(text="Hello."))
+    script.call(1, "pay", "{}", **ASKED).asks(1)
+    script.answered(1, approved=True).result(2, 1, Text(text="paid"))
+    script.message(3, Text(text="Wrong."))
+    before = flat(check_wire(FORMAT.after(0), script.events))
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["msg_7_3"])
+    assert flat(check_wire(FORMAT.after(0), script.events)) == before
+    last = events_of(flat(check_wire(FORMAT.after(1), script.events)))[-1]
+    assert last["type"] == "response.failed"
+    assert last["response"]["id"] == "resp_run_7~2"
+
+
+def test_a_response_knows_where_it_ended_once_its_run_has_gone_on() -> None:
+    script = Script(previous_run_id="run_6").begin().call(0, "pay", "{}", **ASKED).asks(0)
+    asked = script.state.sequence_number
+    assert end_of(script.state, 0) is None
+    script.answered(0, approved=True)
+    assert (end_of(script.state, 0), end_of(script.state, 1)) == (asked, None)
+
+
+def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
+    assert segment_of("run_7~2") == ("run_7", 1)
+    assert [segment_of(named) for named in ("run_7", "run_7~1", "run_7~0", "~2")] == [None] * 4
+    assert runs_of_approval("mcpr_run~7~apr_1") == ["run", "run~7"]
+    assert [runs_of_approval(ident) for ident in ("mcpr_68f", "fc_1~2")] == [[], []]
+    state = approved_twice().state
+    assert [pause_of(state, f"mcpr_run_7~apr_{call}") for call in (1, 4, 5)] == [0, 1, None]
+
+
+def test_an_approval_is_open_until_it_is_answered_or_its_run_has_ended() -> None:
+    script = Script().begin().call(0, "a", "{}", **ASKED).call(1, "b", "{}", **ASKED).asks(0, 1)
+    script.answered(0, approved=True)
+    assert open_approvals(script.state, 0) == {"mcpr_run_7~apr_1": "apr_1"}
+    script.add(ev.TaskCancelled, reason="enough")
+    assert open_approvals(script.state, 0) == {}
