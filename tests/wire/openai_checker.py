@@ -54,6 +54,7 @@ def check_response(body: Json) -> None:
     """A `response` object, by OpenAI's types and the fields that Open Responses requires."""
     assert body.keys() >= _NULL | _SET
     assert [name for name in _SET if body[name] is None] == []
+    assert body["completed_at"] is None or body["status"] == "completed"
     assert body["text"]["format"]
     for one in body["tools"]:
         assert one["type"] != "function" or {"description", "parameters", "strict"} <= one.keys()

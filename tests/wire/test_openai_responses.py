@@ -29,7 +29,7 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
-from tailrace.core.snapshot import fork
+from tailrace.core.snapshot import fork, restore, save
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
@@ -622,6 +622,34 @@ def test_a_response_ends_where_its_run_asks_for_approvals_and_the_next_goes_on()
     # A token is counted once. What is reported after a request belongs to the next response.
     spent = [one["usage"]["input_tokens"] for one in (first, second, third)]
     assert spent == [100, 0, 23]
+
+
+def test_a_completed_response_has_the_time_of_the_event_that_ended_it() -> None:
+    script = Script().begin().call(0, "pay", "{}", **ASKED)
+    request = InputRequest(id="apr_0", kind="approval", call_id="call_0")
+    script.add(ev.TaskInputRequired, requests=[request], at=1790000003.75)
+    answered(script, 0, approved=True, at=1790000060.0).result(1, 0, Text(text="paid"))
+    script.add(ev.TaskCompleted, at=1790000061.999)
+    assert [one["completed_at"] for one in responses(script)] == [1790000003, 1790000061]
+    stored = restore(save(script.state, private=True))
+    for segment in range(2):
+        assert response_object(stored, segment) == response_object(script.state, segment)
+
+
+@pytest.mark.parametrize(
+    ("end", "fields"),
+    [
+        (ev.TaskCompleted, {"at": None}),  # of a log without times
+        (ev.TaskIncomplete, {"reason": "max_output_tokens"}),
+        (ev.TaskFailed, {"error": ErrorInfo(code="agent_error", message="Broken.")}),
+        (ev.TaskCancelled, {}),
+    ],
+)
+def test_a_response_that_did_not_complete_has_no_time_of_completion(end: Any, fields: Any) -> None:
+    script = Script().begin().message(0, Text(text="I will")).add(end, **{"at": 1.5, **fields})
+    assert [one["completed_at"] for one in responses(script)] == [None]
+    cut = scripts.client_call("incomplete").add(ev.TaskCompleted, at=1.5)
+    assert [(one["status"], one["completed_at"]) for one in responses(cut)] == [("failed", None)]
 
 
 def test_the_answers_are_the_input_of_the_next_response() -> None:

@@ -40,7 +40,7 @@ class Timed(Event, frozen=True, kw_only=True):
     """Base of the events that begin or end something: `at` is when, in Unix seconds.
 
     Clocks differ, so the order of events is their `sequence_number` and never `at`. The fold
-    ignores it.
+    keeps only the times of ends and pauses.
     """
 
     at: float | None = None

@@ -96,12 +96,16 @@ def response_object(state: State, segment: int | None = None) -> Json:
     tier = (usage_of_run(state) or {}).get("service_tier")
     if tier in _TIERS:  # clients refuse other values
         shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
-    if is_paused(state, segment):
+    time = root.end_time
+    if segment is not None and is_paused(state, segment):
+        time = state.pauses[segment].time
         shown |= {"status": "completed", "usage": usage_json(state, segment)}
     elif root.ended:
         shown["usage"] = usage_json(state, segment)
         _end(shown, root)
         shown["output"] += empty_answer(state, root, segment)
+    if shown["status"] == "completed" and time is not None:
+        shown["completed_at"] = int(time)
     return shown
 
 
@@ -272,6 +276,7 @@ def failed_response(state: State, error: ErrorInfo, segment: int | None = None) 
     return {
         **response_object(state, segment),
         "status": "failed",
+        "completed_at": None,
         "error": error_json(error),
         "usage": usage_json(state, segment),
     }
@@ -301,7 +306,7 @@ def begun_response(state: State, segment: int | None = None, agent: str | None =
         "object": "response",
         "created_at": int(facts.get("created_at", 0)),
         "status": "queued" if root.status == "queued" else "in_progress",
-        "completed_at": None,  # the log has no time of its end
+        "completed_at": None,
         "background": False,
         "error": None,
         "frequency_penalty": 0.0,
