@@ -132,10 +132,10 @@ def test_a_cancelled_run_keeps_its_text_is_not_an_error_and_is_not_asked_again(
     answer = ai_sdk(serving, scripts.cancelled())
     assert answer["errors"] == []
     assert answer["text"] == "I will look"
-    assert answer["finish"] == "length"
+    assert answer["finish"] == "stop"  # the SDK reads `incomplete_details` alone
     before = len(serving.requests)
     answer = ai_sdk(serving, Script().add(ev.TaskCancelled), retries=1)
-    assert answer["finish"] == "length"
+    assert answer["finish"] == "stop"
     assert len(serving.requests) == before + 1
 
 

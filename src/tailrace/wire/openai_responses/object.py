@@ -283,7 +283,7 @@ def failed_response(state: State, error: ErrorInfo, segment: int | None = None) 
 
 
 def _end(shown: Json, root: TaskNode) -> None:
-    if root.status in ("incomplete", "cancelled"):
+    if root.status == "incomplete":
         shown["incomplete_details"] = incomplete_details(root.reason)
     if root.error is not None:
         shown["error"] = error_json(root.error)
