@@ -214,5 +214,6 @@ def test_the_next_turn_keeps_the_words_that_the_sdk_names_by_id(served: Served) 
     named = ["user", *["item_reference"] * 3, "user"]
     called = ["item_reference", "function_call", "function_call_output"]
     assert sent == [["user"], named, [*named, *called]]
-    read = "look_up() | pick() | one | None | 15 C | one | pick | None | blue"
+    found = "<referencable-item>\nID: 1\n15 C\n</referencable-item>"
+    read = f"look_up() | pick() | one | None | {found} | one | pick | None | blue"
     assert talk["answers"] == ["one", read]

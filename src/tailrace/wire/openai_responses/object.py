@@ -250,27 +250,6 @@ def _input_item(item: Json, ident: str) -> Json:
     return {**whole, **item, "content": content}
 
 
-def references(given: Any) -> list[str]:
-    """The ids of the item references in an `input`."""
-    named = [item.get("id") for item in list_of(given) if _is_reference(item)]
-    return [ident for ident in named if isinstance(ident, str)]
-
-
-def resolved(given: Any, items: Mapping[str, Json]) -> Any:
-    """An `input` with items in place of their references."""
-    if not isinstance(given, list):
-        return given
-    return [items.get(item.get("id"), item) if _is_reference(item) else item for item in given]
-
-
-def _is_reference(item: Any) -> bool:
-    """Whether an item is a reference. Its type is optional: then it has only an id."""
-    if not isinstance(item, dict):
-        return False
-    kind = item.get("type")
-    return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
-
-
 def failed_response(state: State, error: ErrorInfo, segment: int | None = None) -> Json:
     """The response of a stream that ends before its run does."""
     return {
@@ -338,7 +317,7 @@ def begun_response(state: State, segment: int | None = None, agent: str | None =
     options = facts.get("options")
     if isinstance(options, dict):
         shown |= _whole(echoed(options))
-        if isinstance(options.get("previous_response_id"), str):
+        if "previous_response_id" in options:
             shown["previous_response_id"] = options["previous_response_id"]
     if segment:
         shown["previous_response_id"] = response_id(root.task_id, segment - 1)

@@ -230,10 +230,11 @@ def without_approvals(given: Any) -> Any:
     """An `input` without our requests for approvals and their answers: the log has them."""
     if not isinstance(given, list):
         return given
-    return [item for item in given if not _is_ours(item)]
+    return [item for item in given if not is_own_approval(item)]
 
 
-def _is_ours(item: Any) -> bool:
+def is_own_approval(item: Any) -> bool:
+    """Whether an item is a request of ours for an approval, or the answer to such a request."""
     kind = item.get("type") if isinstance(item, dict) else None
     if kind not in (APPROVAL_REQUEST, APPROVAL_RESPONSE):
         return False
