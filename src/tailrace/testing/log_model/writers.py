@@ -268,7 +268,7 @@ class Writers(Processes):
         self._do(self.writer.store.release(run.run_id, run.epoch - late))
         if not late:
             run.holder, run.leased = None, False
-        elif run.holder is not None:
+        elif run.holder is not None and not run.deleted:
             worker, lease = run.holder[0], HOUR if run.leased else 0.0
             run.wake()
             run.leased = lease > 0
