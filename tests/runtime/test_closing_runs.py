@@ -193,3 +193,22 @@ async def test_what_a_released_run_was_writing_is_left_open_for_the_next_worker(
         await runs.worker.stop()
         [item] = client_view(await runs.state(run_id))["output"]
     assert item["status"] == "in_progress"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_the_log_says_whether_a_worker_was_lost_or_has_stopped(
+    lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(task: Task) -> None:
+        with task.message() as message:
+            message.text("A whole answer.")
+
+    async with processes(restartable(answer)) as runs:
+        run_id = await left_behind(runs, grown("run_9")[:2])
+        if not lost:
+            await runs.store.release(run_id, (await runs.info(run_id)).epoch)
+        runs.open()
+        events = [one.event async for batch in runs.follow(run_id) for one in batch]
+    [attempt] = [event for event in events if isinstance(event, ev.TaskAttempt)]
+    assert attempt.reason == ("worker_lost" if lost else "worker_stopped")
+    assert ("took over run run_9" in caplog.text) is lost

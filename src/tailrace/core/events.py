@@ -82,7 +82,7 @@ class TaskInProgress(Timed, frozen=True, kw_only=True, tag="task.in_progress"):
 
 
 class TaskAttempt(Timed, frozen=True, kw_only=True, tag="task.attempt"):
-    """The task continues after a lost worker or a cut provider stream.
+    """The task continues with another worker, or after a cut provider stream.
 
     The items in `superseded` are made again: they stay in the log, and leave the object and the
     history. They include the finished items of a cut stream.

@@ -125,7 +125,8 @@ class Claim(msgspec.Struct, frozen=True):
     """The right to write a run while its lease is extended.
 
     `attempt` is 1, plus 1 for each worker that lost the run. A released run was not lost. After
-    `MAX_ATTEMPTS` (a setting) the worker ends the run as failed.
+    `MAX_ATTEMPTS` (a setting) the worker ends the run as failed. `lost` is False if `claim` found
+    the run without a worker: it is new, or was released.
     """
 
     run_id: str
@@ -133,6 +134,7 @@ class Claim(msgspec.Struct, frozen=True):
     epoch: int
     attempt: int
     last_seq: int
+    lost: bool = True
 
 
 class InboxLetter(msgspec.Struct, frozen=True):

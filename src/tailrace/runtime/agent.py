@@ -304,9 +304,9 @@ class Agent:
         """Work on a task, for the agent whose loop is `above` if it is a sub-agent's."""
         await Loop(self, task, above).run()
 
-    def begin_again(self, task: Task) -> None:
-        """Make a run whose worker was lost ready to go on."""
-        begin_again(task)
+    def begin_again(self, task: Task, reason: str) -> None:
+        """Make a run that its worker left ready to go on; `reason` is why it left."""
+        begin_again(task, reason)
 
 
 def _check_kind(agent: str, field: str, value: Any, kinds: tuple[Any, ...]) -> None:

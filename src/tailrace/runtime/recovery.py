@@ -29,6 +29,9 @@ logger = logging.getLogger("tailrace")
 
 T = TypeVar("T")
 
+WORKER_LOST, WORKER_STOPPED = "worker_lost", "worker_stopped"
+"""Why a run goes on with another worker: the reasons of its `task.attempt`."""
+
 SHORT_BYTES = 32 * 1024
 """A log of this size is folded in less than a millisecond."""
 
@@ -153,16 +156,16 @@ def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
             below = min(below, state.root.reference_start)
 
 
-def resume(agent: object, task: Task) -> None:
+def resume(agent: object, task: Task, reason: str) -> None:
     """Make a run that its worker left ready for its restartable agent.
 
     An agent may have a `begin_again` of its own.
     """
-    getattr(agent, "begin_again", begin_again)(task)
+    getattr(agent, "begin_again", begin_again)(task, reason)
 
 
-def begin_again(task: Task) -> None:
-    """Close the items that the lost writer left open, and supersede them."""
+def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
+    """Close the items that the last writer left open, and supersede them."""
     node = task.node
     left = [item for item in node.items.values() if item.is_open]
     with task.emitter.closing():
@@ -174,7 +177,7 @@ def begin_again(task: Task) -> None:
         error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
         task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
     partial = [item.id for item in left if item.item.status == "incomplete"]
-    supersede(task, partial, "worker_lost")
+    supersede(task, partial, reason)
 
 
 def _unanswered(node: TaskNode) -> list[str]:

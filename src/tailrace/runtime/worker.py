@@ -217,7 +217,7 @@ class Worker:
         agents, held = list(self._agents), list(self._live)
         claims = await self._store.claim(self.name, agents, self._lease, limit, held, free, lost)
         self._metrics.claims += len(claims)
-        self._metrics.takeovers += sum(claim.attempt > 1 for claim in claims)
+        self._metrics.takeovers += sum(claim.attempt > 1 and claim.lost for claim in claims)
         if claims:
             crash_points.point("claim.after")
             self._idle.clear()
@@ -429,8 +429,10 @@ class Worker:
         if live.is_stopping:
             return
         agent = self._agents[claim.agent]
-        if not live.is_new:
+        if not live.is_new and claim.lost:
             logger.warning("worker %s took over %s, attempt %d", self.name, live, claim.attempt)
+        elif not live.is_new:
+            logger.info("worker %s continues %s, whose worker has stopped", self.name, live)
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
@@ -438,7 +440,8 @@ class Worker:
             await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):
-            recovery.resume(agent, live.task)
+            reason = recovery.WORKER_LOST if claim.lost else recovery.WORKER_STOPPED
+            recovery.resume(agent, live.task, reason)
             await live.task.drain()
             crash_points.point("recover.after")
             await recovery.learn_references(live.task)

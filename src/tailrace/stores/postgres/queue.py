@@ -42,7 +42,7 @@ class PostgresQueue(Statements):
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []
-        return [Claim(*row[:5]) for row in sorted(rows, key=lambda row: row["number"])]
+        return [Claim(*row[:6]) for row in sorted(rows, key=lambda row: row["number"])]
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
         """Claim a run from any holder."""

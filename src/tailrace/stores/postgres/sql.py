@@ -325,13 +325,13 @@ with recursive free as (
     group by owner, has.runs
     order by had, min(number) limit $4
 ), found as materialized (
-    select owner, had, taken.* from chosen cross join lateral (
+    select owner, had, taken.*, false as lost from chosen cross join lateral (
         select run_id, number from @runs as w
         where owner = chosen.owner and worker is null and {WAITS}
         order by number limit chosen.room for update skip locked
     ) as taken
     union all
-    select owner, had, taken.* from (
+    select owner, had, taken.*, true from (
         select owner, had, room, run_id,
             row_number() over (partition by owner order by number) as place
         from chosen join lost using (owner)
@@ -341,12 +341,12 @@ with recursive free as (
     ) as taken
     where its.place <= its.room
 ), turns as (
-    select run_id, number, room,
+    select run_id, number, lost, room,
         row_number() over (partition by owner order by found.number) as place,
         had + row_number() over (partition by owner order by found.number) as turn
     from found join chosen using (owner, had)
 ), waiting as (
-    select run_id from turns where place <= room order by turn, number limit $4
+    select run_id, lost from turns where place <= room order by turn, number limit $4
 )
 update @runs as r
 set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
@@ -354,12 +354,13 @@ set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
     lease_until = clock_timestamp() + make_interval(secs => $3),
     look_at = clock_timestamp() + make_interval(secs => $3)
 from waiting where r.run_id = waiting.run_id
-returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
+returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, lost, r.number
 """  # noqa: S608
 
-# $1 worker, $2 agents, $3 token: the runs of a claim whose answer was lost.
+# $1 worker, $2 agents, $3 token: the runs of a claim whose answer was lost. Whether a worker had
+# lost them is not known any more.
 CLAIMED = """
-select run_id, agent, epoch, attempts, last_seq, number from @runs
+select run_id, agent, epoch, attempts, last_seq, true, number from @runs
 where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
 """
 

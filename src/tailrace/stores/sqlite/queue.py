@@ -108,10 +108,12 @@ def claim(
     asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
     asked |= {"now": now, "boot": boot, "limit": limit}
     waiting: dict[str, list[int]] = {}
+    left = set[int]()
     found: Iterator[Any] = db.execute(_LOST, asked) if lost else iter(())
     for place, (owner, number) in enumerate(found):
         if place == most:
             raise TakesLong("Many runs are lost.")
+        left.add(number)
         waiting.setdefault(owner, []).append(number)
     for owner in _owners(db):
         if most is not None and len(waiting) > most:
@@ -126,7 +128,7 @@ def claim(
     claims: list[Claim] = []
     for _, number in sorted(turns)[:limit]:
         taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
-        claims += [Claim(*row) for row in taken]
+        claims += [Claim(*(*row, number in left)) for row in taken]
     return claims
 
 

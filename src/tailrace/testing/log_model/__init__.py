@@ -139,7 +139,7 @@ class LogMachine(Writers):
         assert claim.last_seq in (run.last, batch.last_seq), "a part of a batch"
         if claim.last_seq == batch.last_seq:
             assert run.take(batch)
-        assert claim == run.claimed(worker, HOUR)
+        assert claim == run.claimed(worker, HOUR, taken=True)
         assert isinstance(self._do(self.writer.store.append([batch]))[0], SeqConflict) == (
             not run.holds(batch)
         )

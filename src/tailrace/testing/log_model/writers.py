@@ -245,7 +245,9 @@ class Writers(Processes):
     def take_over(self, index: int, worker: str, lease: float) -> None:
         """Take a run over from any worker that holds it."""
         run = self._run(index)
-        expected = None if run.deleted or run.ended else run.claimed(worker, lease)
+        expected = None
+        if not (run.deleted or run.ended):
+            expected = run.claimed(worker, lease, taken=True)
         assert self._do(self.writer.store.take_over(run.run_id, worker, lease)) == expected
 
     @rule(worker=WORKER, lease=LEASE, late=st.integers(0, 1))
