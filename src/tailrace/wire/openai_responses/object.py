@@ -15,7 +15,7 @@ from tailrace.core.values import Json, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage, read_input
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import ITEM, cut_short, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.segments import (
     answer_items,
     approval_items,
@@ -252,8 +252,10 @@ def _input_item(item: Json, ident: str) -> Json:
 
 def failed_response(state: State, error: ErrorInfo, segment: int | None = None) -> Json:
     """The response of a stream that ends before its run does."""
+    shown = response_object(state, segment)
     return {
-        **response_object(state, segment),
+        **shown,
+        "output": [cut_short(item) for item in shown["output"]],
         "status": "failed",
         "completed_at": None,
         "error": error_json(error),
