@@ -14,7 +14,7 @@ from tailrace.ports import Claim, InboxLetter
 from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
 from tailrace.runtime.failures import AGENT_FAILED, failure, retrieve_error
-from tailrace.runtime.task import Task
+from tailrace.runtime.task import Task, interrupt
 from tailrace.runtime.telemetry import invoke_agent
 
 GRACE_SECONDS = 1.0
@@ -159,7 +159,7 @@ class ClaimedRun:
 
     def interrupt(self) -> None:
         """Stop the agent, and end the run as failed, because no other worker can continue it."""
-        self._stop_with(lambda task: task.fail(STOPPED))
+        self._stop_with(lambda task: interrupt(task, STOPPED))
 
     def _stop_with(self, end: Callable[[Task], None]) -> None:
         if self._end is None:

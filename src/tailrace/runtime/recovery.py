@@ -23,7 +23,7 @@ from tailrace.core.state import TaskNode
 from tailrace.ports import Claim, RunInfo, Store
 from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.store_retry import patiently
-from tailrace.runtime.task import Task, contents, supersede
+from tailrace.runtime.task import CALL_INTERRUPTED, Task, contents, supersede
 
 logger = logging.getLogger("tailrace")
 
@@ -174,8 +174,8 @@ def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
     for call_id in _unanswered(node):
         result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
         index = task.add(result)
-        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
-        task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
+        failed = ToolResult(id=result.id, call_id=call_id, status="failed", error=CALL_INTERRUPTED)
+        task.done(index, failed)
     partial = [item.id for item in left if item.item.status == "incomplete"]
     supersede(task, partial, reason)
 

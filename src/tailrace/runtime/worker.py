@@ -28,7 +28,7 @@ from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import QUIET_SECONDS
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
-from tailrace.runtime.task import begun_task
+from tailrace.runtime.task import begun_task, interrupt
 from tailrace.runtime.watchdog import Watchdog
 
 LEASE_SECONDS = 10.0
@@ -434,7 +434,7 @@ class Worker:
         elif not live.is_new:
             logger.info("worker %s continues %s, whose worker has stopped", self.name, live)
         if is_last:
-            live.task.fail(recovery.TOO_MANY_ATTEMPTS)
+            interrupt(live.task, recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
             await recovery.begin(store, live.task, info)
             await recovery.learn_references(live.task)
@@ -447,7 +447,7 @@ class Worker:
             await recovery.learn_references(live.task)
             live.call(agent)
         else:
-            live.task.fail(recovery.INTERRUPTED)
+            interrupt(live.task, recovery.INTERRUPTED)
 
     async def _settle(self, live: ClaimedRun) -> None:
         """Acknowledge the letters of an ended run, and join its rows later."""
