@@ -36,7 +36,6 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     private: bytes = b""
     owner: str = ""
     previous_run_id: str | None = None
-    metadata: bytes = b""
     forget: bool = False
     queued: bool = False
     """Whether it waits until the earlier runs of its thread have ended."""
@@ -58,7 +57,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ordinal: int
     """Its place in its owner's thread, from 1. An ordinal is never given twice."""
     previous_run_id: str | None
-    metadata: bytes
     last_seq: int
     epoch: int
     attempts: int

@@ -11,13 +11,13 @@ from tailrace.core.codec import PROTOCOL
 
 # --- runs and their events ----------------------------------------------------------------------
 
-INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
+INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, last_seq, epoch,
     attempts, extract(epoch from created_at)::float8 as created_at,
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
 
-# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
-# $8 public, $9 private, $10 and $11 their checksums, $12 forget, $13 epoch,
-# $14 protocol, $15 queued, $16 the ordinal that it must get (null: any). No row if the id or the
+# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 token,
+# $7 public, $8 private, $9 and $10 their checksums, $11 forget, $12 epoch,
+# $13 protocol, $14 queued, $15 the ordinal that it must get (null: any). No row if the id or the
 # ordinal is taken; a racer for the same id fails on the primary key. Either way the thread's
 # counter does not move.
 CREATE = f"""
@@ -25,17 +25,17 @@ with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
     select $4, $3, 1 where not exists (select from @runs where run_id = $1)
     on conflict (owner, thread_id) do update set last_ordinal = t.last_ordinal + 1
-        where $16::bigint is null or t.last_ordinal + 1 = $16
+        where $15::bigint is null or t.last_ordinal + 1 = $15
     returning last_ordinal
 ), run as (
     insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
                        created_token, last_seq, forget, epoch, protocol, queued)
-    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14, $15 from thread
+    select $1, $2, $3, $4, last_ordinal, $5, '', $6, 1, $11, $12, $13, $14 from thread
     returning {INFO}
 ), first_event as (
     insert into @batches_live (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
                           private_checksum)
-    select run_id, 1, 1, epoch, $8::bytea, $9::bytea, $10::bigint, $11::bigint from run
+    select run_id, 1, 1, epoch, $7::bytea, $8::bytea, $9::bigint, $10::bigint from run
 )
 select * from run
 """  # noqa: S608

@@ -148,7 +148,6 @@ class Writers(Processes):
             owner=self.name,
             public=run.publics[0],
             private=run.privates[0],
-            metadata=run.run_id.encode(),
         )
 
     @rule(index=INDEX)
