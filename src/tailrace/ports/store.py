@@ -6,7 +6,7 @@ What a store has answered is durable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -141,6 +141,13 @@ class InboxLetter(msgspec.Struct, frozen=True):
     number: int
     kind: Literal["cancel", "input"]
     body: bytes
+
+
+class Unread(NamedTuple):
+    """How many letters a run has, and how many bytes their bodies have."""
+
+    letters: int
+    bytes: int
 
 
 class Trimmed(TailraceError):
@@ -314,6 +321,9 @@ class Inbox(Protocol):
 
     async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         """The letters that are not acknowledged, in order; runs without letters are left out."""
+
+    async def unread(self, run_id: str) -> Unread:
+        """How many letters of the run are not acknowledged, without their bodies."""
 
     async def acknowledge(self, run_id: str, number: int) -> None:
         """The writer has acted on the letters up to this number."""

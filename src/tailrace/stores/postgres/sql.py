@@ -449,6 +449,12 @@ select l.run_id, l.number, l.kind, l.body from @letters as l join @runs as r usi
 where l.run_id = any($1::text[]) and l.number > r.read_letter order by l.run_id, l.number
 """
 
+UNREAD = """
+select count(*), coalesce(sum(length(l.body)), 0)::bigint
+from @letters as l join @runs as r using (run_id)
+where l.run_id = $1 and l.number > r.read_letter
+"""
+
 # Read letters stay until the run is deleted: a `post` whose answer was lost must find its letter.
 ACKNOWLEDGE = """
 update @runs set read_letter = least($2, last_letter)

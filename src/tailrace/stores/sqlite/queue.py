@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import PROTOCOL
-from tailrace.ports import Claim, InboxLetter
+from tailrace.ports import Claim, InboxLetter, Unread
 from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -238,6 +238,14 @@ def post(
     number: int = found[0][0]
     db.execute("insert into letters values (?, ?, ?, ?)", (run_id, number, kind, body))
     return number
+
+
+def unread(db: apsw.Connection, run_id: str) -> Unread:
+    """How many letters of a run are not acknowledged, and their bytes."""
+    found: Any = db.execute(
+        "select count(*), coalesce(sum(length(body)), 0) from letters where run_id = ?", (run_id,)
+    ).fetchone()
+    return Unread(*found)
 
 
 def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
