@@ -36,6 +36,7 @@ from tailrace.models import open_model
 from tailrace.ports import Bus, Store
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.agent_functions import AgentFunction, named_agents
+from tailrace.runtime.arguments import checks_names
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.run import Run
@@ -75,6 +76,7 @@ class Tailrace:
     loop, unless that application's lifespan enters `running()`.
     """
 
+    @checks_names
     def __init__(
         self,
         agents: Mapping[str, AgentFunction] | Iterable[AgentFunction],

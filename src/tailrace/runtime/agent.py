@@ -18,6 +18,7 @@ from typing import Any
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports.model import Effort, Model, Request, Summary
+from tailrace.runtime.arguments import checks_names
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.failures import ToolError
@@ -80,6 +81,7 @@ class Agent:
 
     restartable = True
 
+    @checks_names
     def __init__(
         self,
         name: str,
