@@ -35,6 +35,7 @@ from tailrace.extensions import (
 from tailrace.models import open_model
 from tailrace.ports import Bus, Store
 from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.arguments import checks_names
 from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.agents.functions import AgentFunction, named_agents
 from tailrace.runtime.event_log.retention import FOREVER
@@ -75,6 +76,7 @@ class Tailrace:
     loop, unless that application's lifespan enters `running()`.
     """
 
+    @checks_names
     def __init__(
         self,
         agents: Mapping[str, AgentFunction] | Iterable[AgentFunction],

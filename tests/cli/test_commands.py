@@ -8,11 +8,13 @@ import socket
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
+from tailrace import Agent
 from tailrace.app import Tailrace
 from tailrace.cli.commands import cli
 from tailrace.cli.messages import coloured
@@ -254,9 +256,26 @@ def test_retention_that_contradicts_itself_is_refused() -> None:
 
 
 def test_an_error_inside_the_module_is_not_taken_for_a_missing_name(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import json\njson.no_such_thing\napp = 5\n")
+    path = tmp_path / "mine.py"
+    path.write_text("import json\n\njson.loads('{')\napp = 5\n")
     done = tailrace("serve", "mine:app", cwd=tmp_path)
-    assert "module 'json' has no attribute 'no_such_thing'" in done.stderr
+    assert done.stderr.startswith("tailrace: mine could not be imported: json.decoder.JSONDecode")
+    assert done.stderr.count("\n") == 1
+    path.write_text("from tailrace import Agent\n\napp = Agent('a', modle='x')\n")
+    done = tailrace("serve", "mine:app", cwd=tmp_path)
+    assert done.stderr == (
+        "tailrace: mine could not be imported: TypeError: Agent has no argument `modle`; "
+        f"did you mean `model`? ({path}, line 3).\n"
+    )
+
+
+def test_an_unknown_argument_is_named_with_the_nearest_known() -> None:
+    wrong: Any = {"databse": "x"}
+    with pytest.raises(TypeError, match="Tailrace has no argument `databse`; did you mean `datab"):
+        Tailrace({}, **wrong)
+    wrong = {"qqqq": 1}
+    with pytest.raises(TypeError, match="Agent has no argument `qqqq`; use name, model, instr"):
+        Agent("a", model="test", **wrong)
 
 
 def test_the_error_names_a_port_that_is_taken() -> None:

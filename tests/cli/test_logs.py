@@ -155,7 +155,6 @@ def test_a_line_names_its_run_agent_and_thread_as_text_and_as_json() -> None:
         owner="",
         ordinal=1,
         previous_run_id=None,
-        metadata=b"{}",
         last_seq=1,
         epoch=1,
         attempts=1,

@@ -132,10 +132,10 @@ def test_a_cancelled_run_keeps_its_text_is_not_an_error_and_is_not_asked_again(
     answer = ai_sdk(serving, scripts.cancelled())
     assert answer["errors"] == []
     assert answer["text"] == "I will look"
-    assert answer["finish"] == "length"
+    assert answer["finish"] == "stop"  # the SDK reads `incomplete_details` alone
     before = len(serving.requests)
     answer = ai_sdk(serving, Script().add(ev.TaskCancelled), retries=1)
-    assert answer["finish"] == "length"
+    assert answer["finish"] == "stop"
     assert len(serving.requests) == before + 1
 
 
@@ -214,5 +214,6 @@ def test_the_next_turn_keeps_the_words_that_the_sdk_names_by_id(served: Served) 
     named = ["user", *["item_reference"] * 3, "user"]
     called = ["item_reference", "function_call", "function_call_output"]
     assert sent == [["user"], named, [*named, *called]]
-    read = "look_up() | pick() | one | None | 15 C | one | pick | None | blue"
+    found = "<referencable-item>\nID: 1\n15 C\n</referencable-item>"
+    read = f"look_up() | pick() | one | None | {found} | one | pick | None | blue"
     assert talk["answers"] == ["one", read]

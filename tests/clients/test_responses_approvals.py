@@ -92,11 +92,11 @@ def test_a_call_beside_a_waiting_call_is_shown(client: OpenAI) -> None:
     check_stored(client, first, second)
 
 
-def test_a_sub_agent_asks_while_its_call_is_in_progress(client: OpenAI) -> None:
+def test_a_sub_agent_asks_while_its_call_is_not_complete(client: OpenAI) -> None:
     first, _ = helped(client, "boss")
     assert kinds(first) == ["mcp_call", "mcp_approval_request"]
     call, request = first.output
-    assert (call.name, call.status, request.name) == ("careful", "in_progress", "pay")
+    assert (call.name, call.status, request.name) == ("careful", "incomplete", "pay")
     second, _ = helped(client, "boss", answers(first), previous_response_id=first.id)
     assert kinds(second) == ["mcp_call", "message"]
     assert (second.output[0].status, second.output[0].output) == ("completed", "It is paid.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,21 @@ def test_a_response_in_progress_is_cancelled_and_deleted(client: OpenAI) -> None
     client.responses.delete(found.id)
     with pytest.raises(NotFoundError):
         client.responses.retrieve(found.id)
+
+
+def test_a_response_completes_at_the_time_that_its_log_has(served: Served, client: OpenAI) -> None:
+    asked: Any = {"model": "assistant", "input": "Is it sunny?", "stream": True}
+    answer = httpx.post(f"{served.url}/v1/responses", json=asked, timeout=30).text
+    shown = json.loads(answer.split("data: ")[-2])["response"]
+    run_id = shown["id"].removeprefix("resp_")
+    log = httpx.get(f"{served.url}/runs/{run_id}/events", timeout=30).text
+    last = json.loads(log.split("data: ")[-1])
+    assert shown["completed_at"] == int(last["at"]) >= shown["created_at"]
+    assert httpx.get(f"{served.url}/v1/responses/{run_id}").json() == shown
+    replay = httpx.get(f"{served.url}/v1/responses/{run_id}?stream=true", timeout=30).text
+    assert json.loads(replay.split("data: ")[-2])["response"] == shown
+    ended = client.responses.create(model="broken", input="?")
+    assert (ended.status, ended.completed_at) == ("failed", None)
 
 
 def test_the_input_is_listed_page_by_page(client: OpenAI) -> None:

@@ -15,7 +15,7 @@ from playwright.async_api import Page, expect
 from tailrace import Agent, Tailrace, demo, tool
 from tailrace.models import Scripted
 from tailrace.models import call as calls
-from tests.inspector.pages import Go, OpenPage, ask, call, completed, rewrite_events, send
+from tests.inspector.pages import DONE, Go, OpenPage, ask, call, completed, rewrite_events, send
 from tests.serving import Served, serving
 
 WATCH = """() => {
@@ -233,6 +233,31 @@ async def test_the_next_message_continues_and_an_edit_replaces_it(page: Page) ->
     await send(page, "edited")
     await expect(page.locator(".asked")).to_have_text(["first", "edited"])
     await expect(page.locator("#replaces")).to_be_hidden()
+
+
+async def test_an_edit_keeps_the_image_of_the_question(page: Page, served: Served) -> None:
+    picture = {"type": "input_image", "image_url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="}
+    asked = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, picture]},
+    ]
+    body = {"agent": "hostile", "thread_id": "t_image", "input": asked}
+    answer = await page.request.post(f"{served.url}/runs", data=body)
+    assert answer.status == 201
+    await page.goto(f"{served.url}/#t_image")
+    await page.reload()
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    await expect(page.locator("#message")).to_have_value("What is it?")
+    await expect(page.locator("#replaces")).to_contain_text("Its images stay.")
+    await page.fill("#message", "Where is it?")
+    async with page.expect_request(lambda request: request.method == "POST") as sent:
+        await page.press("#message", "Enter")
+    posted: Any = (await sent.value).post_data_json
+    assert posted["input"] == [
+        asked[0],
+        {"role": "user", "content": [{"type": "input_text", "text": "Where is it?"}, picture]},
+    ]
 
 
 async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:

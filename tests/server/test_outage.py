@@ -280,6 +280,34 @@ async def test_a_store_that_refuses_to_write_is_away_until_it_takes_writes_again
     ]
 
 
+async def test_a_store_without_room_for_events_is_not_ready_although_it_can_be_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file may not grow, as at the edge of a full disk: what is there can be changed."""
+    store = SqliteLog(tmp_path / "log.db")
+    app = Tailrace({"a": agent}, store=store)
+    large = {"agent": "a", "input": "x" * 100_000}
+
+    def limit(pages: int) -> None:
+        with store._writer._in_use:
+            store._writer._connection.execute(f"pragma max_page_count = {pages}").close()
+
+    async with asyncio.timeout(120), app.running(), client_of(app) as client:
+        limit(1)  # as many as there are
+        assert (await client.post("/runs", json=large)).status_code == 503
+        await store.check()
+        ready = await client.get("/ready")
+        assert (ready.status_code, ready.json()["store"]) == (503, "away")
+        limit(1_000_000)
+        assert (await client.post("/runs", json=large)).status_code == 201
+        assert (await client.get("/ready")).status_code == 200
+        # Without further writes, it is tried again after a while.
+        limit(1)
+        assert (await client.post("/runs", json=large)).status_code == 503
+        monkeypatch.setattr(outage, "FULL_SECONDS", 0.0)
+        await until_ready(client)
+
+
 async def test_an_error_of_one_run_is_no_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

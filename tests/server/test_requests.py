@@ -222,6 +222,14 @@ def test_a_wrong_method_is_405_with_the_allowed_methods(served: Served) -> None:
     assert {*answer.headers["allow"].split(", ")} == {"GET", "HEAD"}
 
 
+def test_who_looks_for_a_list_of_runs_is_sent_to_the_threads(served: Served) -> None:
+    answer = httpx.get(f"{served.url}/runs/")
+    assert answer.status_code == 405
+    assert "use POST. GET /threads lists" in answer.json()["error"]["message"]
+    other = httpx.put(f"{served.url}/runs")
+    assert "/threads" not in other.json()["error"]["message"]
+
+
 def test_a_mistyped_run_id_is_not_found(served: Served) -> None:
     for name in ("run_nobody", "Run_7", "run-7", "resp_run_7"):
         answer = httpx.get(f"{served.url}/runs/{name}/events")

@@ -16,7 +16,7 @@ import pytest
 from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
-from tailrace.ports import Batch, Claim, InboxLetter, NewRun, RunInfo, Snapshot, Store
+from tailrace.ports import Batch, Claim, InboxLetter, NewRun, RunInfo, Snapshot, Store, Unread
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit import EventLogKit
 
@@ -223,6 +223,11 @@ class TurnsLettersRound(SqliteLog):
         return {run_id: found[::-1] for run_id, found in (await super().letters(run_ids)).items()}
 
 
+class CountsNoBytes(SqliteLog):
+    async def unread(self, run_id: str) -> Unread:
+        return (await super().unread(run_id))._replace(bytes=0)
+
+
 class KeepsReadLetters(SqliteLog):
     async def acknowledge(self, run_id: str, number: int) -> None:
         pass
@@ -272,6 +277,7 @@ PLANTED: list[tuple[type[SqliteLog], str, dict[str, Any]]] = [
     (DoesNotPark, "a_parked_run_is_claimed_by_no_worker_until_a_letter_comes", {}),
     (TurnsLettersRound, "letters_wait_in_order_until_they_are_acknowledged", {}),
     (KeepsReadLetters, "numbers_go_on_after_an_acknowledgement", {}),
+    (CountsNoBytes, "unread_letters_are_counted_with_their_bytes", {}),
     (ShowsBlobsOfOthers, "a_blob_is_found_by_the_owners_of_the_runs_that_use_it", {}),
     (ForgetsWhoUsesABlob, "a_blob_stays_as_long_as_a_run_that_uses_it", {}),
 ]

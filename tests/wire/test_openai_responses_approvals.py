@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tailrace.core import events as ev
-from tailrace.core.items import Text
+from tailrace.core.items import ErrorInfo, InputRequest, Text
+from tailrace.core.snapshot import restore, save
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.openai_responses import (
     FORMAT,
@@ -20,6 +23,7 @@ from tailrace.wire.openai_responses import (
     runs_of_approval,
     segment_of,
 )
+from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader
 from tests.wire.openai_scripts import ASKED, Script, approved_twice
@@ -28,6 +32,38 @@ from tests.wire.responses_runs import flat
 
 def kinds(response: Any) -> list[str]:
     return [item["type"] for item in response["output"]]
+
+
+def responses(script: Script) -> list[dict[str, Any]]:
+    return [response_object(script.state, one) for one in range(len(script.state.pauses) + 1)]
+
+
+def test_a_completed_response_has_the_time_of_the_event_that_ended_it() -> None:
+    script = Script().begin().call(0, "pay", "{}", **ASKED)
+    request = InputRequest(id="apr_0", kind="approval", call_id="call_0")
+    script.add(ev.TaskInputRequired, requests=[request], at=1790000003.75)
+    script.answered(0, approved=True, at=1790000060.0).result(1, 0, Text(text="paid"))
+    script.add(ev.TaskCompleted, at=1790000061.999)
+    assert [one["completed_at"] for one in responses(script)] == [1790000003, 1790000061]
+    stored = restore(save(script.state, private=True))
+    for segment in range(2):
+        assert response_object(stored, segment) == response_object(script.state, segment)
+
+
+@pytest.mark.parametrize(
+    ("end", "fields"),
+    [
+        (ev.TaskCompleted, {"at": None}),  # of a log without times
+        (ev.TaskIncomplete, {"reason": "max_output_tokens"}),
+        (ev.TaskFailed, {"error": ErrorInfo(code="agent_error", message="Broken.")}),
+        (ev.TaskCancelled, {}),
+    ],
+)
+def test_a_response_that_did_not_complete_has_no_time_of_completion(end: Any, fields: Any) -> None:
+    script = Script().begin().message(0, Text(text="I will")).add(end, **{"at": 1.5, **fields})
+    assert [one["completed_at"] for one in responses(script)] == [None]
+    cut = scripts.client_call("incomplete").add(ev.TaskCompleted, at=1.5)
+    assert [(one["status"], one["completed_at"]) for one in responses(cut)] == [("failed", None)]
 
 
 def test_the_answers_are_the_input_of_the_next_response() -> None:

@@ -6,18 +6,25 @@ from typing import Any
 
 import pytest
 
+from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
+from tailrace.core.items import Message, Text, ToolCall
 from tailrace.wire.openai_responses import (
+    BY_ITEMS,
+    NamedItems,
     approvals_of,
     calls_of,
     compaction_run,
+    continued,
     input_items,
     is_answered_inside,
     is_compaction,
+    named_run,
     outputs_of,
     references,
     resolved,
+    response_object,
     without_approvals,
 )
 from tests.wire.openai_scripts import Script
@@ -65,6 +72,61 @@ def test_an_input_names_items_by_id_and_gets_them() -> None:
     item = {"type": "message", "id": "msg_1"}
     assert resolved([named, odd, "x"], {"msg_1": item}) == [item, odd, "x"]
     assert resolved("Hello", {}) == "Hello"
+
+
+def ran(run: str, given: Any, ended: bool = True, **facts: Any) -> tuple[str, State]:
+    """A run with a message, a call of the client and an approval, in order of their ids."""
+    state = State()
+    facts = {"agent": "a", "input": given, **facts}
+    state.absorb(ev.TaskCreated(task_id=run, sequence_number=1, **facts))
+    message = Message(id=f"msg_{run}_0", role="assistant", block_list=[Text(text="Hi.")])
+    call = ToolCall(
+        id=f"fc_{run}_1", call_id=f"call_{run}", name="pick", executor="client", arguments="{}"
+    )
+    items: list[Any] = [message, call]
+    for index, item in enumerate(items):
+        state.absorb(ev.OutputItemAdded(task_id=run, output_index=index, item=item))
+        state.absorb(ev.OutputItemDone(task_id=run, output_index=index, item=item))
+    if ended:
+        state.absorb(ev.TaskCompleted(task_id=run))
+    return run, state
+
+
+def test_an_input_that_names_all_items_of_its_responses_continues_the_last() -> None:
+    asked = {"role": "user", "content": "One?"}
+    output = {"type": "function_call_output", "call_id": "call_r1", "output": "blue"}
+    word, request = {"role": "user", "content": "And?"}, {"type": "item_reference", "id": "mcpr_x"}
+
+    def items(run: str) -> list[Any]:
+        made = {"call_id": f"call_{run}", "name": "pick", "arguments": "{}"}
+        return [{"type": "item_reference", "id": f"msg_{run}_0"}, {"type": "function_call", **made}]
+
+    def found(given: list[Any], *runs: tuple[str, State]) -> tuple[Any, int]:
+        named = NamedItems()
+        for run in runs:
+            named.add(*run)
+        last = continued(given, resolved(given, named.items), named)
+        return last.run_id, len(last.rest)
+
+    first, second = ran("r1", "One?"), ran("r2", [output], previous_run_id="r1")
+    both = [asked, *items("r1"), output, *items("r2")]
+    assert found([*both, word], first, second) == ("r2", 1)
+    assert found([*both, word, {"id": "x"}, request, word], first, second) == ("r2", 4)
+    assert found(both, first, second) == (None, len(both))
+    assert found([*items("r1")[1:], word], first) == (None, 2)
+    named, call = items("r1")
+    assert found([asked, named, {**call, "arguments": "[]"}, word], first) == (None, 4)
+    # As far as it is known: the second run continues no run, or another event of the first.
+    for other in (dict[str, Any](), {"previous_run_id": "r1", "previous_seq": 2}):
+        assert found([*both, word], first, ran("r2", [output], **other)) == ("r1", 4)
+    changes: list[Any] = [{"ended": False}, {"options": {"store": False}}, {"given": "Two?"}]
+    for facts in changes:
+        odd = ran("r1", **{"given": "One?", **facts})
+        assert found([asked, *items("r1"), word], odd) == (None, 4)
+    assert named_run(first[1]) is named_run(State()) is None
+    by_items = ran("r2", [output], previous_run_id="r1", options=BY_ITEMS)[1]
+    assert named_run(by_items) == "r1"
+    assert response_object(by_items)["previous_response_id"] is None
 
 
 def test_calls_and_outputs_of_an_input_are_found_by_id() -> None:

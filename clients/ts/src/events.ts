@@ -42,7 +42,7 @@ export interface TaskInProgress {
 }
 
 /**
- * The task continues after a lost worker or a cut provider stream.
+ * The task continues with another worker, or after a cut provider stream.
  *
  * The items in `superseded` are made again: they stay in the log, and leave the object and the
  * history. They include the finished items of a cut stream.

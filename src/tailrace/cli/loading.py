@@ -41,6 +41,10 @@ def find_app(name: str) -> Any:
         raise CallerError(f"{module} cannot be read: {error.msg}. Correct {place}.") from error
     except TailraceError as error:
         raise CallerError(f"{error}{_place(error)}") from error
+    except Exception as error:
+        what = traceback.format_exception_only(error)[-1].strip()
+        message = f"{module} could not be imported: {what}{_place(error)}."
+        raise CallerError(message) from error
     found = getattr(loaded, attribute, None)
     if found is None:
         raise CallerError(f"Module {module} has no {attribute!r}; {_instead(loaded, Tailrace)}.")
@@ -89,7 +93,12 @@ def _failed_import(module: str, error: ImportError) -> str:
 def _place(error: Exception) -> str:
     """The last line of the user's own code in the traceback."""
     ours = str(Path(__file__).parents[1])
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.line and not frame.filename.startswith(ours):
-            return f" ({frame.filename}, line {frame.lineno})"
+    frames = [
+        frame
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+        if frame.line and not frame.filename.startswith(ours)
+    ]
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    for frame in own or frames:
+        return f" ({frame.filename}, line {frame.lineno})"
     return ""

@@ -148,25 +148,28 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop, which is installed wherever it works. `main` handles Ctrl-C."""
     from tailrace.runtime.workers.exits import run_to_end
 
-    make: Callable[[], asyncio.AbstractEventLoop] | None = None
+    make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):  # Windows, PyPy
         import uvloop
 
         make = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=make) as runner:
-        loop = runner.get_loop()
+    # Not `asyncio.Runner`: it waits for ever for a task that goes on after its cancel.
+    loop = make()
+    try:
+        run_to_end(loop, loop.create_task(main))
+    finally:
         try:
-            run_to_end(loop, loop.create_task(main))
-        finally:
             run_to_end(loop, loop.create_task(_end_tasks()))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
 
 
 async def _end_tasks() -> None:
-    """Cancel the tasks that are left. asyncio would wait for ever for a task that goes on."""
+    """Cancel the tasks that are left, and wait a moment for them."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     if left:
-        _, going_on = await asyncio.wait(left, timeout=END_SECONDS)
-        for task in going_on:
-            asyncio.tasks._unregister_task(task)  # noqa: SLF001
+        await asyncio.wait(left, timeout=END_SECONDS)

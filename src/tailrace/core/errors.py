@@ -263,6 +263,12 @@ class StorageBusy(StorageError):
     code = "storage_busy"
 
 
+class StorageFull(StorageBusy):
+    """The store has no room for a write. Free some space and try again."""
+
+    code = "storage_full"
+
+
 class SeqConflict(StorageError):
     """The run's log does not end where the writer expects: another writer has the run."""
 

@@ -40,7 +40,7 @@ class Timed(Event, frozen=True, kw_only=True):
     """Base of the events that begin or end something: `at` is when, in Unix seconds.
 
     Clocks differ, so the order of events is their `sequence_number` and never `at`. The fold
-    ignores it.
+    keeps only the times of ends and pauses.
     """
 
     at: float | None = None
@@ -82,7 +82,7 @@ class TaskInProgress(Timed, frozen=True, kw_only=True, tag="task.in_progress"):
 
 
 class TaskAttempt(Timed, frozen=True, kw_only=True, tag="task.attempt"):
-    """The task continues after a lost worker or a cut provider stream.
+    """The task continues with another worker, or after a cut provider stream.
 
     The items in `superseded` are made again: they stay in the log, and leave the object and the
     history. They include the finished items of a cut stream.

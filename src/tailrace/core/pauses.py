@@ -46,19 +46,21 @@ class Pause(msgspec.Struct, frozen=True):
     """The items that were superseded meanwhile, or before the next stream could show them."""
     superseded: list[int] = []
     """The items that were superseded before. Items superseded later had been shown already."""
+    time: float | None = None
+    """When it began, in Unix seconds: the `at` of the event with the requests."""
 
     def is_followed_by(self, node: ItemNode) -> bool:
         """Whether an item of the root came after the pause began, or was unfinished then."""
         return node.at > self.at or (node.output_index, ITEM) in self.open
 
 
-def note_requests(state: State) -> None:
+def note_requests(state: State, time: float | None) -> None:
     """Begin a pause, after an event with requests. A pause that has begun goes on as it is."""
     if not _waits(state):
-        _begin(state, _asked(state))
+        _begin(state, _asked(state), time)
 
 
-def note_answers(state: State) -> None:
+def note_answers(state: State, time: float | None) -> None:
     """End the pause, if the last event settled its last request: an answer, or the end of a task.
 
     Other requests begin the next pause at once.
@@ -70,7 +72,7 @@ def note_answers(state: State) -> None:
     if root.ended or not any(request in asked for request in last.asked):
         lost = _lost(root, last)
         state.pauses[-1] = msgspec.structs.replace(last, until=state.position, lost=lost)
-        _begin(state, asked)
+        _begin(state, asked, time)
 
 
 def _waits(state: State) -> bool:
@@ -83,13 +85,13 @@ def _asked(state: State) -> list[tuple[str, InputRequest]]:
     ]
 
 
-def _begin(state: State, asked: list[tuple[str, InputRequest]]) -> None:
+def _begin(state: State, asked: list[tuple[str, InputRequest]], time: float | None) -> None:
     root = state.root
     assert root is not None
     if asked and not root.ended:
         gone = [index for index, node in root.items.items() if node.superseded]
         state.pauses.append(
-            Pause(state.position, asked, _unfinished(root), _used(root), superseded=gone)
+            Pause(state.position, asked, _unfinished(root), _used(root), superseded=gone, time=time)
         )
 
 

@@ -143,6 +143,8 @@ def _hidden(task: TaskNode) -> Json:
         value["begun"] = begun
     if task.settling is not None:
         value["settling"] = task.settling
+    if task.end_time is not None:
+        value["end_time"] = task.end_time
     return value
 
 
@@ -211,7 +213,7 @@ def _fork_task(state: State, task: TaskNode) -> None:
         parent.children.append(twin)
     for name in ("status", "ended", "attempt", "structured_output", "compacted", "error", "reason"):
         setattr(twin, name, getattr(task, name))
-    twin.settling, twin.progress = task.settling, task.progress
+    twin.settling, twin.progress, twin.end_time = task.settling, task.progress, task.end_time
     twin.switches, twin.notices = list(task.switches), list(task.notices)
     twin.requests, twin.answers = list(task.requests), dict(task.answers)
     twin.imports, twin.open_steps = dict(task.imports), list(task.open_steps)
@@ -409,7 +411,7 @@ def _restore_task(state: State, shown: Json) -> None:
     if "error" in shown:
         task.error = msgspec.convert(shown["error"], ErrorInfo)
     task.reason = shown.get("reason")
-    task.settling = shown.get("settling")
+    task.settling, task.end_time = shown.get("settling"), shown.get("end_time")
     task.requests = msgspec.convert(shown.get("requests", []), list[InputRequest])
     task.answers = shown.get("answers", {})
     for place, step in enumerate(shown.get("steps", ())):

@@ -257,6 +257,7 @@ class TaskNode:
         "calls",
         "children",
         "compacted",
+        "end_time",
         "ended",
         "error",
         "facts",
@@ -295,6 +296,8 @@ class TaskNode:
         self.facts = facts
         self.status: str | None = None
         self.ended = False
+        # The `at` of the event that ended it, for a format that shows it. No view does.
+        self.end_time: float | None = None
         self.attempt: int | None = None
         self.items: dict[int, ItemNode] = {}
         self.item_ids: dict[str, ItemNode] = {}

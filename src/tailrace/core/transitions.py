@@ -68,7 +68,7 @@ def _input_required(state: State, task: TaskNode, event: ev.TaskInputRequired) -
         if request.id not in pending:
             pending.add(request.id)
             task.requests.append(request)
-    note_requests(state)
+    note_requests(state, event.at)
     return True
 
 
@@ -88,30 +88,30 @@ def _input_received(state: State, task: TaskNode, event: ev.TaskInputReceived) -
     _begin(state, task.calls.get(asked.call_id or ""))
     if not left and task.status == "input_required":
         task.status = "in_progress"
-    note_answers(state)
+    note_answers(state, event.at)
     return True
 
 
-def _completed(state: State, task: TaskNode, _event: ev.TaskCompleted) -> bool:
-    return _end(state, task, "completed")
+def _completed(state: State, task: TaskNode, event: ev.TaskCompleted) -> bool:
+    return _end(state, task, "completed", event.at)
 
 
 def _incomplete(state: State, task: TaskNode, event: ev.TaskIncomplete) -> bool:
     task.reason = event.reason
-    return _end(state, task, "incomplete")
+    return _end(state, task, "incomplete", event.at)
 
 
 def _failed(state: State, task: TaskNode, event: ev.TaskFailed) -> bool:
     task.error = event.error
-    return _end(state, task, "failed")
+    return _end(state, task, "failed", event.at)
 
 
 def _cancelled(state: State, task: TaskNode, event: ev.TaskCancelled) -> bool:
     task.reason = event.reason
-    return _end(state, task, "cancelled")
+    return _end(state, task, "cancelled", event.at)
 
 
-def _end(state: State, task: TaskNode, status: str) -> bool:
+def _end(state: State, task: TaskNode, status: str, time: float | None) -> bool:
     for node in task.items.values():
         if node.is_open:
             _close(node)
@@ -120,7 +120,8 @@ def _end(state: State, task: TaskNode, status: str) -> bool:
     task.settling = None
     task.status = status
     task.ended = True
-    note_answers(state)
+    task.end_time = time
+    note_answers(state, time)
     return True
 
 

@@ -3,10 +3,11 @@
 import { byId, setText } from "./dom.js";
 
 export class Composer {
-  /** `send(text, options)` starts a run; it gives whether the run started. */
+  /** `send(input, options)` starts a run; it gives whether the run started. */
   constructor(send) {
     this.send = send;
     this.edits = undefined; // what the next message continues, if not the last run: an edit or a fork
+    this.toInput = (text) => text;
     this.message = byId("message");
     this.message.addEventListener("input", () => this.#grow());
     this.message.addEventListener("keydown", (event) => {
@@ -33,9 +34,10 @@ export class Composer {
     this.#grow();
   }
 
-  /** What the next message continues, and what the reader sees of it. */
-  replaceNext(options, words) {
+  /** What the next message continues, what the reader sees of it, and the input that its text becomes. */
+  replaceNext(options, words, toInput = (text) => text) {
     this.edits = options;
+    this.toInput = toInput;
     const note = byId("replaces");
     note.hidden = words === undefined;
     if (words !== undefined) setText(note.firstElementChild, words);
@@ -51,7 +53,7 @@ export class Composer {
     if (text === "" || byId("send").disabled) return;
     byId("send").disabled = true;
     this.write("");
-    const started = await this.send(text, this.edits ?? {});
+    const started = await this.send(this.toInput(text), this.edits ?? {});
     byId("send").disabled = false;
     // What was typed is not lost if the server refuses it.
     if (!started && this.message.value === "") this.write(text);

@@ -67,6 +67,26 @@ export function inputImages(input) {
   return inputImages(input.content ?? input.parts);
 }
 
+/** What of an input an edit changes: its last message of the user, or all of it. */
+export function lastQuestion(input) {
+  return (Array.isArray(input) && input.findLast((each) => each?.role === "user")) || input;
+}
+
+/** The same input with other words: images and files stay. */
+export function withWords(input, words) {
+  if (Array.isArray(input)) {
+    const question = lastQuestion(input);
+    if (question !== input) return input.map((each) => (each === question ? withWords(each, words) : each));
+    const isText = (part) => typeof part?.text === "string";
+    const text = { type: "text", ...input.find(isText), text: words };
+    return [text, ...input.filter((part) => typeof part === "object" && !isText(part))];
+  }
+  for (const name of ["content", "parts"]) {
+    if (input?.[name] !== undefined) return { ...input, [name]: withWords(input[name], words) };
+  }
+  return words;
+}
+
 /** The words of an input in any of the shapes in which clients send it; `images` names its images, too. */
 export function inputText(input, images = true) {
   if (input === undefined || input === null) return "";

@@ -2,7 +2,7 @@
 
 import { Client } from "./client/index.js";
 import { Composer } from "./composer.js";
-import { ago, byId, copyText, el, inputText, setText } from "./dom.js";
+import { ago, byId, copyText, el, inputImages, inputText, lastQuestion, setText, withWords } from "./dom.js";
 import { EventsPane } from "./events_pane.js";
 import { gentleFetch } from "./gentle_fetch.js";
 import { placeIcons } from "./icons.js";
@@ -39,7 +39,7 @@ const statePane = new StatePane(byId("pane-state"), (runId) => client.url(`runs/
 const timeline = new Timeline(byId("pane-timeline"), (key) => selectItem(key));
 const streamBar = new StreamBar();
 const sources = new Sources(() => ({ sessions: [...sessions.values()].map(({ session }) => session), chain }));
-const composer = new Composer((text, options) => start(text, options));
+const composer = new Composer((input, options) => start(input, options));
 const threadsPane = new ThreadsPane(client, () => ({ threadId, runs: threadRuns, chain, selected, statusOf }), {
   open: (thread) => {
     openFound(thread);
@@ -55,8 +55,10 @@ const actions = {
   choose: (runId) => choose(runId),
   regenerate: (root) => start(root.input, previousOf(root), root.agent),
   edit: (root) => {
-    composer.replaceNext(previousOf(root), "The next message replaces this turn.");
-    composer.write(inputText(root.input));
+    const question = lastQuestion(root.input);
+    const kept = inputImages(question).length > 0 ? " Its images stay." : "";
+    composer.replaceNext(previousOf(root), `The next message replaces this turn.${kept}`, (text) => withWords(root.input, text));
+    composer.write(inputText(question, false));
     composer.focus();
   },
   fork: (root, seq) => {

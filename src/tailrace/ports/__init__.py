@@ -27,6 +27,7 @@ from tailrace.ports.store import (
     Store,
     Tokens,
     Trimmed,
+    Unread,
 )
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
 
@@ -61,6 +62,7 @@ __all__ = [
     "Tokens",
     "ToolSpec",
     "Trimmed",
+    "Unread",
     "host_of",
     "whole_number",
 ]

@@ -6,7 +6,7 @@ What a store has answered is durable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,7 +36,6 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     private: bytes = b""
     owner: str = ""
     previous_run_id: str | None = None
-    metadata: bytes = b""
     forget: bool = False
     queued: bool = False
     """Whether it waits until the earlier runs of its thread have ended."""
@@ -58,7 +57,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ordinal: int
     """Its place in its owner's thread, from 1. An ordinal is never given twice."""
     previous_run_id: str | None
-    metadata: bytes
     last_seq: int
     epoch: int
     attempts: int
@@ -125,7 +123,8 @@ class Claim(msgspec.Struct, frozen=True):
     """The right to write a run while its lease is extended.
 
     `attempt` is 1, plus 1 for each worker that lost the run. A released run was not lost. After
-    `MAX_ATTEMPTS` (a setting) the worker ends the run as failed.
+    `MAX_ATTEMPTS` (a setting) the worker ends the run as failed. `lost` is False if `claim` found
+    the run without a worker: it is new, or was released.
     """
 
     run_id: str
@@ -133,6 +132,7 @@ class Claim(msgspec.Struct, frozen=True):
     epoch: int
     attempt: int
     last_seq: int
+    lost: bool = True
 
 
 class InboxLetter(msgspec.Struct, frozen=True):
@@ -141,6 +141,13 @@ class InboxLetter(msgspec.Struct, frozen=True):
     number: int
     kind: Literal["cancel", "input"]
     body: bytes
+
+
+class Unread(NamedTuple):
+    """How many letters a run has, and how many bytes their bodies have."""
+
+    letters: int
+    bytes: int
 
 
 class Trimmed(TailraceError):
@@ -314,6 +321,9 @@ class Inbox(Protocol):
 
     async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         """The letters that are not acknowledged, in order; runs without letters are left out."""
+
+    async def unread(self, run_id: str) -> Unread:
+        """How many letters of the run are not acknowledged, without their bodies."""
 
     async def acknowledge(self, run_id: str, number: int) -> None:
         """The writer has acted on the letters up to this number."""

@@ -116,6 +116,8 @@ class Router:
             return "", error_response(404, NotFound.code, message)
         methods = ", ".join(sorted(named or allowed))
         message = f"{path} does not take {scope['method']}; use {methods}."
+        if (other := _ELSEWHERE.get((scope["method"], missed or ""))) is not None:
+            message += f" {other}"
         response = error_response(405, "method_not_allowed", message)
         response.headers["allow"] = methods
         return "", response
@@ -128,6 +130,10 @@ class Router:
             except TailraceError as error:
                 return failure(error)
         return None
+
+
+_ELSEWHERE = {("GET", "/runs"): "GET /threads lists the threads with their newest run."}
+"""What other routes do that clients look for at these."""
 
 
 def _first_segment(path: str) -> str:

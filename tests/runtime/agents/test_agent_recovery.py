@@ -102,7 +102,7 @@ async def reach(run: Run, found: Callable[[Any], bool]) -> None:
 async def left_and_continued(
     path: Path, before: Any, after: Any, found: Callable[[Any], bool], ready: Any = None
 ) -> tuple[Result, list[Any]]:
-    """Lose a worker at an event, and let another worker finish the run; its result and events."""
+    """Stop a worker at an event, and let another worker finish the run; its result and events."""
     async with running(path, before) as app:
         run = await app.start(before.name, "Is it sunny?")
         await reach(run, found)
@@ -150,7 +150,7 @@ async def test_an_unfinished_turn_is_superseded_and_asked_for_again(
     assert [item["type"] for item in result.items] == ["message"]
     assert desk.runs == []
     [attempt] = [event for event in events if isinstance(event, ev.TaskAttempt)]
-    assert attempt.reason == "worker_lost"
+    assert attempt.reason == "worker_stopped"
     assert len(attempt.superseded) == len(made)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core import codec
 from tailrace.core import events as ev
 from tailrace.core.errors import InvalidValue, StreamTooLarge
-from tailrace.core.items import Message, Text
+from tailrace.core.items import Message, Text, ToolCall
 from tailrace.core.view import client_view
 from tailrace.ports import MAX_ATTEMPTS, Batch
 from tailrace.runtime.agents.functions import AgentFunction, restartable
@@ -135,6 +136,30 @@ async def test_a_run_whose_log_cannot_be_folded_is_ended_past_its_attempts() -> 
     assert (last.sequence_number, last.error.code) == (4, "too_many_attempts")
 
 
+@pytest.mark.parametrize("claims", [1, MAX_ATTEMPTS])
+async def test_a_run_that_no_worker_continues_has_a_result_for_each_call(claims: int) -> None:
+    """A client that sends its calls back without results would be refused."""
+    item = ToolCall(id="fc", call_id="call_1", name="look")
+    done = ToolCall(id="fc", call_id="call_1", name="look", arguments="{}")
+    place: Any = {"item_id": "fc", "output_index": 0}
+    events: list[ev.Event] = [
+        ev.TaskInProgress(task_id="run_9"),
+        ev.OutputItemAdded(task_id="run_9", output_index=0, item=item),
+        ev.ArgumentsDone(task_id="run_9", **place, arguments="{}"),
+        ev.OutputItemDone(task_id="run_9", output_index=0, item=done),
+        ev.ToolCallStarted(task_id="run_9", **place),
+    ]
+    async with processes() as runs:
+        run_id = await left_behind(runs, events, claims)
+        runs.open()
+        assert await runs.reader.ended(run_id, 120)
+        view = client_view(await runs.state(run_id))
+    assert view["error"]["code"] == ("interrupted" if claims == 1 else "too_many_attempts")
+    call, result = view["output"]
+    assert (result["call_id"], result["status"]) == (call["call_id"], "failed")
+    assert result["error"]["code"] == "interrupted"
+
+
 async def test_a_run_whose_log_cannot_be_folded_can_be_cancelled() -> None:
     async with processes() as runs:
         run_id = await left_with(runs, UNREADABLE)
@@ -193,3 +218,22 @@ async def test_what_a_released_run_was_writing_is_left_open_for_the_next_worker(
         await runs.worker.stop()
         [item] = client_view(await runs.state(run_id))["output"]
     assert item["status"] == "in_progress"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_the_log_says_whether_a_worker_was_lost_or_has_stopped(
+    lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(task: Task) -> None:
+        with task.message() as message:
+            message.text("A whole answer.")
+
+    async with processes(restartable(answer)) as runs:
+        run_id = await left_behind(runs, grown("run_9")[:2])
+        if not lost:
+            await runs.store.release(run_id, (await runs.info(run_id)).epoch)
+        runs.open()
+        events = [one.event async for batch in runs.follow(run_id) for one in batch]
+    [attempt] = [event for event in events if isinstance(event, ev.TaskAttempt)]
+    assert attempt.reason == ("worker_lost" if lost else "worker_stopped")
+    assert ("took over run run_9" in caplog.text) is lost

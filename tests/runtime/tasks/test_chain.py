@@ -30,6 +30,7 @@ from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.serving import client_of
 
 Json = dict[str, Any]
+PIXEL = {"url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="}
 
 
 async def remembers(task: Task) -> None:
@@ -181,16 +182,102 @@ async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
         first = await respond(client, "one")
         item = first["output"][0]
         reply = item["content"][0]["text"]
-        given = [{"role": "user", "content": "one"}, named(item["id"])]
+        given = [{"role": "user", "content": "other"}, named(item["id"])]
         given.append({"role": "user", "content": "two"})
         second = await respond(client, given)
         root = (await runs.state(second["id"].removeprefix("resp_"))).root
         assert root is not None
         assert root.facts["input"] == [given[0], item, given[2]]
-        assert json.loads(second["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
+        assert json.loads(second["output"][0]["content"][0]["text"]) == ["other", reply, "two"]
         # In a response that continues the other, the item is there already.
         third = await respond(client, given[1:], first)
         assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
+
+
+async def looks_at(task: Task) -> None:
+    """Look at a picture, cite it, and keep what a model would read."""
+    read = history(await task.chain(), "openai_responses")
+    task.output([{name: one[name] for name in one if name != "id"} for one in read.items])
+    with task.reasoning() as thinking:
+        thinking.summary("Hm.")
+    with task.call("look") as call:
+        call.arguments("{}")
+    picture = {"type": "image", "image_url": PIXEL}
+    call.result({"block_list": [{"type": "text", "text": task.text, "id": 1}, picture]})
+    with task.message() as message:
+        message.text("Seen.[^1]")
+    if task.text == "ask":
+        with task.call("pick", executor="client") as call:
+            call.arguments('{"of":2}')
+
+
+async def talk(client: httpx.AsyncClient, *, by_items: bool) -> list[Json]:
+    """Three responses, each of which continues the last by its id or by its items.
+
+    The AI SDK sends calls of its functions whole.
+    """
+    made: list[Json] = []
+    sent: list[Json] = []
+    for text in ("one", "ask", "three"):
+        new: list[Json] = [{"role": "user", "content": [{"type": "input_text", "text": text}]}]
+        for item in made[-1]["output"] if made else ():
+            if item["type"] == "function_call":
+                output = {"call_id": item["call_id"], "output": "blue"}
+                new.insert(0, {"type": "function_call_output", **output})
+        sent += new
+        previous = made[-1] if made and not by_items else None
+        made.append(await respond(client, sent if by_items else new, previous))
+        sent += map(sent_back, made[-1]["output"])
+    return made
+
+
+def sent_back(item: Json) -> Json:
+    return item if item["type"] == "function_call" else named(item["id"])
+
+
+async def test_who_names_all_items_of_a_response_continues_it_as_by_its_id() -> None:
+    async with serving(looks_at) as (runs, client):
+        talks = [await talk(client, by_items=by_items) for by_items in (False, True)]
+        read: list[str] = []
+        for made in talks:
+            ids = [response["id"].removeprefix("resp_run_") for response in made]
+            roots = [(await runs.state(f"run_{ident}")).root for ident in ids]
+            found = [root and (root.reference_start, root.structured_output) for root in roots]
+            text = json.dumps(found)
+            for number, ident in enumerate(ids):
+                text = text.replace(ident, str(number))
+            read.append(text)
+        path = f"/v1/responses/{talks[1][-1]['id']}/input_items"
+        listed = (await client.get(path, params={"order": "asc"})).json()["data"]
+    assert read[0] == read[1]
+    assert "input_image" in read[0]
+    assert "referencable-item" in read[0]
+    first, second, third = talks[1]
+    assert first["previous_response_id"] == third["previous_response_id"] is None
+    output = [item["id"] for item in (*first["output"], *second["output"])]
+    assert [item["id"] for item in listed if item["id"] in output] == output
+    assert len(listed) == 4 + len(output)
+
+
+@pytest.mark.parametrize("change", ["question", "fewer", "changed call", "nothing new"])
+async def test_who_names_less_or_other_items_starts_a_conversation(change: str) -> None:
+    async with serving(looks_at) as (runs, client):
+        first = await respond(client, "ask")
+        given: list[Json] = [{"role": "user", "content": "ask"}]
+        given += map(sent_back, first["output"])
+        output = {"call_id": given[-1]["call_id"], "output": "blue"}
+        given.append({"type": "function_call_output", **output})
+        if change == "question":
+            given[0]["content"] = "What?"
+        elif change == "fewer":
+            del given[1]
+        elif change == "changed call":
+            given[-2] = {**given[-2], "arguments": '{"of":3}'}
+        else:
+            del given[-1]
+        second = await respond(client, given)
+        info = await runs.info(second["id"].removeprefix("resp_"))
+        assert info.previous_run_id is None
 
 
 async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:

@@ -122,7 +122,7 @@ async def check_migrated(store: SqliteLog) -> None:
         ("second", 2, "first"),
         ("elsewhere", 1, None),
     ]
-    assert (runs[0].ended_at, runs[0].attempts, runs[0].owner, runs[0].metadata) == (9, 0, "", b"")
+    assert (runs[0].ended_at, runs[0].attempts, runs[0].owner) == (9, 0, "")
     for run_id in ("first", "second"):
         events = await store.read(run_id, 0)
         assert [one.public for one in events] == [public(run_id, seq) for seq in range(1, 5)]

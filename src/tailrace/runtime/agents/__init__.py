@@ -3,5 +3,6 @@
 agents        agent, functions, descriptions
 the loop      loop, tool_calls, answer_check, takeover
 other agents  sub_agents, handoff
-options       limits, time_limit, guardrails, memory, output_types, client_options, busy_thread
+options       limits, time_limit, guardrails, memory, output_types, client_options, busy_thread,
+              arguments
 """

@@ -18,6 +18,7 @@ from typing import Any
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports.model import Effort, Model, Request, Summary
+from tailrace.runtime.agents.arguments import checks_names
 from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.agents.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.agents.handoff import Handoff
@@ -80,6 +81,7 @@ class Agent:
 
     restartable = True
 
+    @checks_names
     def __init__(
         self,
         name: str,
@@ -304,9 +306,9 @@ class Agent:
         """Work on a task, for the agent whose loop is `above` if it is a sub-agent's."""
         await Loop(self, task, above).run()
 
-    def begin_again(self, task: Task) -> None:
-        """Make a run whose worker was lost ready to go on."""
-        begin_again(task)
+    def begin_again(self, task: Task, reason: str) -> None:
+        """Make a run that its worker left ready to go on; `reason` is why it left."""
+        begin_again(task, reason)
 
 
 def _check_kind(agent: str, field: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""How an `Agent` goes on in a run whose worker was lost.
+"""How an `Agent` goes on in a run whose worker was lost, or has stopped.
 
 The log says what was done. Complete turns stay. The items of a turn that was not complete are
 superseded, finished reasoning included. The model is asked again, because no tool of that turn has
@@ -17,12 +17,12 @@ from tailrace.runtime.model_calls.try_sink import TURN
 from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, supersede
 
 
-def begin_again(task: Task) -> None:
-    """Close what the lost worker left open in the task and below it."""
+def begin_again(task: Task, reason: str) -> None:
+    """Close what the last worker left open in the task and below it."""
     task.emitter.resumed.add(task.task_id)
     for child in list(task.node.children):
         if not child.ended:
-            begin_again(task.child(child.task_id))
+            begin_again(task.child(child.task_id), reason)
     node = task.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))
@@ -35,7 +35,7 @@ def begin_again(task: Task) -> None:
         for event in closing.close_steps(node):
             task.emit(event)
     if unfinished or _was_working(node):
-        supersede(task, [item.id for item in unfinished], "worker_lost")
+        supersede(task, [item.id for item in unfinished], reason)
 
 
 def turns_of(node: TaskNode) -> int:

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any, cast
 
-from tailrace.core.errors import StorageBusy, StorageError, TailraceError
+from tailrace.core.errors import StorageBusy, StorageError, StorageFull, TailraceError
 from tailrace.ports import Store
 from tailrace.runtime.event_log.store_retry import (
     did_not_answer,
@@ -33,9 +33,14 @@ LONGEST_PAUSE = 1.0
 CHECK_SECONDS = 2.0
 """How often a store that is away is checked, and how long a check may take."""
 
+FULL_SECONDS = 10.0
+"""How long a store without room for events counts as full, unless it takes events before."""
+
 logger = logging.getLogger("tailrace")
 
 _CALLS = frozenset(name for name in dir(Store) if not name.startswith("_")) - {"close"}
+_EVENTS = ("append", "create")
+"""The calls that write events. Others may fit into a full disk: they change what is there."""
 
 
 class Outage:
@@ -51,6 +56,16 @@ class Outage:
         """How often the store went away."""
         self._stopped = False
         self._logged_at = -QUIET_SECONDS
+        self.full_at: float | None = None
+        """When events last did not fit into the store, if none were written since."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether events did not fit into the store a moment ago, and none were written since.
+
+        A check of the store writes so little that it may fit all the same.
+        """
+        return self.full_at is not None and time.monotonic() - self.full_at < FULL_SECONDS
 
     @property
     def is_on(self) -> bool:
@@ -128,7 +143,7 @@ class _Watched:
         method = getattr(self._store, name)
         if name not in _CALLS:
             return method
-        begin = self._outage.begin
+        outage, begin = self._outage, self._outage.begin
         hangs = f"it has not answered `{name}` for {SLOW_SECONDS:g} s."
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -136,20 +151,26 @@ class _Watched:
             limit = None if name == "append" else limit_of_wait()
             try:
                 if limit is None:
-                    return await method(*args, **options)
-                with wait_counts():
-                    async with asyncio.timeout(limit) as timeout:
-                        return await method(*args, **options)
+                    found = await method(*args, **options)
+                else:
+                    with wait_counts():
+                        async with asyncio.timeout(limit) as timeout:
+                            found = await method(*args, **options)
             except TimeoutError as error:
                 if limit is None or not timeout.expired():
                     raise
                 raise did_not_answer(limit) from error
             except StorageError as error:
+                if isinstance(error, StorageFull):
+                    outage.full_at = time.monotonic()
                 if passing(error):
                     begin(str(error), is_certain=isinstance(error, StorageBusy))
                 raise
             finally:
                 slow.cancel()
+            if name in _EVENTS:
+                outage.full_at = None
+            return found
 
         # The next call finds it without `__getattr__`.
         setattr(self, name, call)

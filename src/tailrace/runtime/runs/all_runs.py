@@ -377,12 +377,12 @@ class Runs:
 
         Answers have twice the room: other values must not keep a run from its answer.
         """
-        unread = (await self.store.letters([run_id])).get(run_id, [])
+        unread = await self.store.unread(run_id)
         room = UNREAD_BYTES * (2 if isinstance(value, dict) and "request_id" in value else 1)
-        is_full = sum(len(letter.body) + LETTER_BYTES for letter in unread) > room
+        is_full = unread.bytes + unread.letters * LETTER_BYTES > room
         if is_full and (await self.info(run_id)).ended_at is None:
             raise LimitReached(
-                f"Run {run_id} has {len(unread)} inputs that its agent has not read. "
+                f"Run {run_id} has {unread.letters} inputs that its agent has not read. "
                 "Wait, or cancel the run."
             )
 

@@ -58,6 +58,7 @@ def runs_of_item(item_id: str) -> list[str]:
 
 
 CALL_CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
+CALL_INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
 
 MCP_APPROVAL = "mcp_approval_request"
 """The kind of a call that an MCP server of the provider makes only if a person approves it."""
@@ -507,6 +508,13 @@ def contents(node: TaskNode) -> list[list[ContentPart]]:
     """The contents of all tool results of a task, superseded results included."""
     found = (item.private.get("content") for item in node.items.values())
     return [content for content in found if content is not None]
+
+
+def interrupt(task: Task, error: ErrorInfo) -> None:
+    """End a task with this error because no worker continues it; its calls get a result."""
+    with task.emitter.closing():
+        task.close_calls(CALL_INTERRUPTED)
+    task.fail(error)
 
 
 def supersede(task: Task, items: list[str], reason: str) -> None:

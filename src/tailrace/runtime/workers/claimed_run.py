@@ -14,7 +14,7 @@ from tailrace.ports import Claim, InboxLetter
 from tailrace.runtime.agents.functions import AgentFunction, call_agent
 from tailrace.runtime.diagnostics.failures import AGENT_FAILED, failure, retrieve_error
 from tailrace.runtime.diagnostics.telemetry import invoke_agent
-from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task import Task, interrupt
 from tailrace.runtime.workers import exits
 
 GRACE_SECONDS = 1.0
@@ -159,7 +159,7 @@ class ClaimedRun:
 
     def interrupt(self) -> None:
         """Stop the agent, and end the run as failed, because no other worker can continue it."""
-        self._stop_with(lambda task: task.fail(STOPPED))
+        self._stop_with(lambda task: interrupt(task, STOPPED))
 
     def _stop_with(self, end: Callable[[Task], None]) -> None:
         if self._end is None:

@@ -19,9 +19,12 @@ from tailrace.ports import Claim, RunInfo, Store
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.store_retry import patiently
 from tailrace.runtime.event_log.whole_state import read_whole, whole_state
-from tailrace.runtime.tasks.task import Task, contents, supersede
+from tailrace.runtime.tasks.task import CALL_INTERRUPTED, Task, contents, supersede
 
 logger = logging.getLogger("tailrace")
+
+WORKER_LOST, WORKER_STOPPED = "worker_lost", "worker_stopped"
+"""Why a run goes on with another worker: the reasons of its `task.attempt`."""
 
 INTERRUPTED = ErrorInfo(
     code="interrupted",
@@ -91,16 +94,16 @@ def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
             below = min(below, state.root.reference_start)
 
 
-def resume(agent: object, task: Task) -> None:
+def resume(agent: object, task: Task, reason: str) -> None:
     """Make a run that its worker left ready for its restartable agent.
 
     An agent may have a `begin_again` of its own.
     """
-    getattr(agent, "begin_again", begin_again)(task)
+    getattr(agent, "begin_again", begin_again)(task, reason)
 
 
-def begin_again(task: Task) -> None:
-    """Close the items that the lost writer left open, and supersede them."""
+def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
+    """Close the items that the last writer left open, and supersede them."""
     node = task.node
     left = [item for item in node.items.values() if item.is_open]
     with task.emitter.closing():
@@ -109,10 +112,10 @@ def begin_again(task: Task) -> None:
     for call_id in _unanswered(node):
         result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
         index = task.add(result)
-        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
-        task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
+        failed = ToolResult(id=result.id, call_id=call_id, status="failed", error=CALL_INTERRUPTED)
+        task.done(index, failed)
     partial = [item.id for item in left if item.item.status == "incomplete"]
-    supersede(task, partial, "worker_lost")
+    supersede(task, partial, reason)
 
 
 def _unanswered(node: TaskNode) -> list[str]:

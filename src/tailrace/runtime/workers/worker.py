@@ -28,7 +28,7 @@ from tailrace.runtime.event_log.store_retry import patiently
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.tasks.chain import Chain
 from tailrace.runtime.tasks.inbox import UnreadLetters
-from tailrace.runtime.tasks.task import begun_task
+from tailrace.runtime.tasks.task import begun_task, interrupt
 from tailrace.runtime.workers import recovery
 from tailrace.runtime.workers.claimed_run import ClaimedRun
 from tailrace.runtime.workers.exits import ExitGuard
@@ -220,7 +220,7 @@ class Worker:
         agents, held = list(self._agents), list(self._live)
         claims = await self._store.claim(self.name, agents, self._lease, limit, held, free, lost)
         self._metrics.claims += len(claims)
-        self._metrics.takeovers += sum(claim.attempt > 1 for claim in claims)
+        self._metrics.takeovers += sum(claim.attempt > 1 and claim.lost for claim in claims)
         if claims:
             crash_points.point("claim.after")
             self._idle.clear()
@@ -432,22 +432,25 @@ class Worker:
         if live.is_stopping:
             return
         agent = self._agents[claim.agent]
-        if not live.is_new:
+        if not live.is_new and claim.lost:
             logger.warning("worker %s took over %s, attempt %d", self.name, live, claim.attempt)
+        elif not live.is_new:
+            logger.info("worker %s continues %s, whose worker has stopped", self.name, live)
         if is_last:
-            live.task.fail(recovery.TOO_MANY_ATTEMPTS)
+            interrupt(live.task, recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
             await recovery.begin(store, live.task, info)
             await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):
-            recovery.resume(agent, live.task)
+            reason = recovery.WORKER_LOST if claim.lost else recovery.WORKER_STOPPED
+            recovery.resume(agent, live.task, reason)
             await live.task.drain()
             crash_points.point("recover.after")
             await recovery.learn_references(live.task)
             live.call(agent)
         else:
-            live.task.fail(recovery.INTERRUPTED)
+            interrupt(live.task, recovery.INTERRUPTED)
 
     async def _settle(self, live: ClaimedRun) -> None:
         """Acknowledge the letters of an ended run, and join its rows later."""

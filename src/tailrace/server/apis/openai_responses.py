@@ -122,14 +122,15 @@ class ResponsesApi(HttpApi):
                 "An `mcp_approval_response` is followed by other items; send the answers alone.",
                 param="input",
             )
-        given = openai_responses.without_approvals(await self._resolved(given))
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
+            given = await self._resolved(given, await self._named(given))
+            given = openai_responses.without_approvals(given)
             earlier, continued = window.items, ContinuedRun()
             options["previous_response_id"] = previous
         else:
-            continued = await self._previous(previous, options)
+            given, continued = await self._continued(given, previous, options)
         await self._check_outputs(given, earlier, continued.run_id)
         if earlier:
             new = given if isinstance(given, list) else [{"role": "user", "content": given}]
@@ -198,6 +199,20 @@ class ResponsesApi(HttpApi):
             param=f"{answer.param}.approval_request_id",
         )
 
+    async def _continued(
+        self, given: Any, previous: str | None, options: Json
+    ) -> tuple[Any, ContinuedRun]:
+        """The new items of an input, and the run that they continue: by its id, or by its items."""
+        named = await self._named(given)
+        items = await self._resolved(given, named)
+        if previous is None and isinstance(given, list):
+            found = openai_responses.continued(given, items, named)
+            if found.run_id is not None:
+                options |= openai_responses.BY_ITEMS
+                return found.rest, ContinuedRun(found.run_id)
+        new = openai_responses.without_approvals(items)
+        return new, await self._previous(previous, options)
+
     async def _previous(self, response_id: str | None, options: Json) -> ContinuedRun:
         """What a request continues. A response with `store: false` is not stored."""
         if response_id is None:
@@ -255,10 +270,10 @@ class ResponsesApi(HttpApi):
             raise CallerError(message, param="model")
         options = {COMPACT: True, **request_fields.response_options(body)}
         named = request_fields.optional_id(body, "previous_response_id")
-        continued = await self._previous(named, options)
         given = None
-        if body.get("input") is not None or continued.run_id is None:
-            given = await self._resolved(request_fields.response_input(body))
+        if body.get("input") is not None or named is None:
+            given = request_fields.response_input(body)
+        given, continued = await self._continued(given, named, options)
         run = await self.started(
             request.headers.get("idempotency-key"),
             model,
@@ -276,26 +291,28 @@ class ResponsesApi(HttpApi):
         failed.headers["x-should-retry"] = "false"
         return failed
 
-    async def _resolved(self, given: Any) -> Any:
-        """The input, with each reference replaced: an item by itself, a compaction by its summary.
-
-        The items are stored with the new run, so deleting the other run loses nothing.
-        """
-        items: dict[str, Any] = {}
+    async def _named(self, given: Any) -> openai_responses.NamedItems:
+        """The items of earlier responses that an input names by their ids."""
+        found = openai_responses.NamedItems()
         for ident in openai_responses.references(given):
-            if ident not in items:
+            if ident not in found.items:
                 for run_id in (
                     *runs_of_item(openai_responses.own_id(ident)),
                     *openai_responses.runs_of_approval(ident),
                 ):
                     if await self.runs.exists(run_id):
-                        state = await self.runs.state(run_id)
-                        output = openai_responses.output_items(state)
-                        items |= {item["id"]: item for item in output}
-            if ident not in items:
+                        found.add(run_id, await self.runs.state(run_id))
+            if ident not in found.items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
                 raise NotFound(message, param="input")
-        found = openai_responses.resolved(given, items)
+        return found
+
+    async def _resolved(self, given: Any, named: openai_responses.NamedItems) -> Any:
+        """The input, with each reference replaced: an item by itself, a compaction by its summary.
+
+        The items are stored with the new run, so deleting the other run loses nothing.
+        """
+        found = openai_responses.resolved(given, named.items)
         if not isinstance(found, list):
             return found
         return [
@@ -369,9 +386,7 @@ class ResponsesApi(HttpApi):
     )
     async def list_input(self, request: Request) -> Response:
         """The input of a response as items, newest first."""
-        found = await self._asked_for(request)
-        look = await self.runs.look(found.run_id)
-        items = openai_responses.input_items(look.state, found.number)
+        items = await self._input_of(await self._asked_for(request))
         query = request.query_params
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
@@ -391,6 +406,16 @@ class ResponsesApi(HttpApi):
             raise CallerError(f"`limit` must be from 1 to {MAX_ITEMS}.", param="limit")
         page = items[: int(limit)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
+
+    async def _input_of(self, response: Segment) -> list[Json]:
+        """The input of a response, with the conversation that it named by its items."""
+        state = (await self.runs.look(response.run_id)).state
+        items = openai_responses.input_items(state, response.number)
+        previous = None if response.number else openai_responses.named_run(state)
+        if previous is None or not await self.runs.exists(previous):
+            return items
+        output = openai_responses.output_items((await self.runs.look(previous)).state)
+        return [*await self._input_of(Segment(previous)), *output, *items]
 
     @operation(answers={200: client_schemas.LISTED})
     async def list_models(self, _request: Request) -> Response:

@@ -100,7 +100,9 @@ class ServiceApi(HttpApi):
         checks = {"store": self.runs.store.check(), "bus": self.runs.bus.check()}
         found = await asyncio.gather(*checks.values(), return_exceptions=True)
         states = ["ok" if failure is None else "away" for failure in found]
-        ready = found[0] is None and self.runs.accepts_runs
+        if self.runs.outage.is_full:
+            states[0] = "away"
+        ready = states[0] == "ok" and self.runs.accepts_runs
         body = {
             "status": "ready" if ready else "not_ready",
             **dict(zip(checks, states, strict=True)),

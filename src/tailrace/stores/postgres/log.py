@@ -79,7 +79,6 @@ class PostgresLog(Statements):
                     run.thread_id,
                     run.owner,
                     run.previous_run_id,
-                    run.metadata,
                     token,
                     first.public,
                     first.private,

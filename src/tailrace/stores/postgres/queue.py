@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tailrace.ports import Claim, InboxLetter
+from tailrace.ports import Claim, InboxLetter, Unread
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.statements import Statements
 
@@ -42,7 +42,7 @@ class PostgresQueue(Statements):
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []
-        return [Claim(*row[:5]) for row in sorted(rows, key=lambda row: row["number"])]
+        return [Claim(*row[:6]) for row in sorted(rows, key=lambda row: row["number"])]
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
         """Claim a run from any holder."""
@@ -100,6 +100,11 @@ class PostgresQueue(Statements):
         for run_id, number, kind, body in await self._fetch(sql.LETTERS, run_ids):
             found.setdefault(run_id, []).append(InboxLetter(number, kind, body))
         return found
+
+    async def unread(self, run_id: str) -> Unread:
+        """How many letters are not acknowledged."""
+        [found] = await self._fetch(sql.UNREAD, run_id)
+        return Unread(*found)
 
     async def acknowledge(self, run_id: str, number: int) -> None:
         """Note the letters that were acted on."""

@@ -11,13 +11,13 @@ from tailrace.core.codec import PROTOCOL
 
 # --- runs and their events ----------------------------------------------------------------------
 
-INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
+INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, last_seq, epoch,
     attempts, extract(epoch from created_at)::float8 as created_at,
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
 
-# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
-# $8 public, $9 private, $10 and $11 their checksums, $12 forget, $13 epoch,
-# $14 protocol, $15 queued, $16 the ordinal that it must get (null: any). No row if the id or the
+# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 token,
+# $7 public, $8 private, $9 and $10 their checksums, $11 forget, $12 epoch,
+# $13 protocol, $14 queued, $15 the ordinal that it must get (null: any). No row if the id or the
 # ordinal is taken; a racer for the same id fails on the primary key. Either way the thread's
 # counter does not move.
 CREATE = f"""
@@ -25,17 +25,17 @@ with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
     select $4, $3, 1 where not exists (select from @runs where run_id = $1)
     on conflict (owner, thread_id) do update set last_ordinal = t.last_ordinal + 1
-        where $16::bigint is null or t.last_ordinal + 1 = $16
+        where $15::bigint is null or t.last_ordinal + 1 = $15
     returning last_ordinal
 ), run as (
     insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
                        created_token, last_seq, forget, epoch, protocol, queued)
-    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14, $15 from thread
+    select $1, $2, $3, $4, last_ordinal, $5, '', $6, 1, $11, $12, $13, $14 from thread
     returning {INFO}
 ), first_event as (
     insert into @batches_live (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
                           private_checksum)
-    select run_id, 1, 1, epoch, $8::bytea, $9::bytea, $10::bigint, $11::bigint from run
+    select run_id, 1, 1, epoch, $7::bytea, $8::bytea, $9::bigint, $10::bigint from run
 )
 select * from run
 """  # noqa: S608
@@ -325,13 +325,13 @@ with recursive free as (
     group by owner, has.runs
     order by had, min(number) limit $4
 ), found as materialized (
-    select owner, had, taken.* from chosen cross join lateral (
+    select owner, had, taken.*, false as lost from chosen cross join lateral (
         select run_id, number from @runs as w
         where owner = chosen.owner and worker is null and {WAITS}
         order by number limit chosen.room for update skip locked
     ) as taken
     union all
-    select owner, had, taken.* from (
+    select owner, had, taken.*, true from (
         select owner, had, room, run_id,
             row_number() over (partition by owner order by number) as place
         from chosen join lost using (owner)
@@ -341,12 +341,12 @@ with recursive free as (
     ) as taken
     where its.place <= its.room
 ), turns as (
-    select run_id, number, room,
+    select run_id, number, lost, room,
         row_number() over (partition by owner order by found.number) as place,
         had + row_number() over (partition by owner order by found.number) as turn
     from found join chosen using (owner, had)
 ), waiting as (
-    select run_id from turns where place <= room order by turn, number limit $4
+    select run_id, lost from turns where place <= room order by turn, number limit $4
 )
 update @runs as r
 set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
@@ -354,12 +354,13 @@ set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
     lease_until = clock_timestamp() + make_interval(secs => $3),
     look_at = clock_timestamp() + make_interval(secs => $3)
 from waiting where r.run_id = waiting.run_id
-returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
+returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, lost, r.number
 """  # noqa: S608
 
-# $1 worker, $2 agents, $3 token: the runs of a claim whose answer was lost.
+# $1 worker, $2 agents, $3 token: the runs of a claim whose answer was lost. Whether a worker had
+# lost them is not known any more.
 CLAIMED = """
-select run_id, agent, epoch, attempts, last_seq, number from @runs
+select run_id, agent, epoch, attempts, last_seq, true, number from @runs
 where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
 """
 
@@ -446,6 +447,12 @@ POSTED = "select number from @letters where run_id = $1 and token = $2"
 LETTERS = """
 select l.run_id, l.number, l.kind, l.body from @letters as l join @runs as r using (run_id)
 where l.run_id = any($1::text[]) and l.number > r.read_letter order by l.run_id, l.number
+"""
+
+UNREAD = """
+select count(*), coalesce(sum(length(l.body)), 0)::bigint
+from @letters as l join @runs as r using (run_id)
+where l.run_id = $1 and l.number > r.read_letter
 """
 
 # Read letters stay until the run is deleted: a `post` whose answer was lost must find its letter.

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tailrace.core.errors import StorageBusy, StorageError, TailraceError
+from tailrace.core.errors import StorageBusy, StorageError, StorageFull, TailraceError
 from tailrace.stores.sqlite.schema import BUSY_SECONDS, WAL_LIMIT, wait_when_busy
 
 T = TypeVar("T")
@@ -197,7 +197,7 @@ def as_storage_error(failure: Exception) -> Exception:
     """A failure as a `StorageError` that names the fault and the next step."""
     if isinstance(failure, TailraceError | TakesLong):
         return failure
-    kind = StorageError
+    kind: type[StorageError] = StorageError
     if isinstance(failure, apsw.BusyError):
         kind = StorageBusy
         text = (
@@ -205,7 +205,7 @@ def as_storage_error(failure: Exception) -> Exception:
             " written; try again."
         )
     elif isinstance(failure, apsw.FullError):
-        kind = StorageBusy
+        kind = StorageFull
         text = f"The disk is full ({failure}). Nothing was written; free some space and try again."
     elif isinstance(failure, apsw.IOError):
         kind = StorageBusy

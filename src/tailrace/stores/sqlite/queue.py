@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import PROTOCOL
-from tailrace.ports import Claim, InboxLetter
+from tailrace.ports import Claim, InboxLetter, Unread
 from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -108,10 +108,12 @@ def claim(
     asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
     asked |= {"now": now, "boot": boot, "limit": limit}
     waiting: dict[str, list[int]] = {}
+    left = set[int]()
     found: Iterator[Any] = db.execute(_LOST, asked) if lost else iter(())
     for place, (owner, number) in enumerate(found):
         if place == most:
             raise TakesLong("Many runs are lost.")
+        left.add(number)
         waiting.setdefault(owner, []).append(number)
     for owner in _owners(db):
         if most is not None and len(waiting) > most:
@@ -126,7 +128,7 @@ def claim(
     claims: list[Claim] = []
     for _, number in sorted(turns)[:limit]:
         taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
-        claims += [Claim(*row) for row in taken]
+        claims += [Claim(*(*row, number in left)) for row in taken]
     return claims
 
 
@@ -236,6 +238,14 @@ def post(
     number: int = found[0][0]
     db.execute("insert into letters values (?, ?, ?, ?)", (run_id, number, kind, body))
     return number
+
+
+def unread(db: apsw.Connection, run_id: str) -> Unread:
+    """How many letters of a run are not acknowledged, and their bytes."""
+    found: Any = db.execute(
+        "select count(*), coalesce(sum(length(body)), 0) from letters where run_id = ?", (run_id,)
+    ).fetchone()
+    return Unread(*found)
 
 
 def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[InboxLetter]]:

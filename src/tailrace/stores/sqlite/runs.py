@@ -36,7 +36,6 @@ def create(db: apsw.Connection, run: NewRun, now: float) -> RunInfo | None:
         owner=run.owner,
         ordinal=ordinal,
         previous_run_id=run.previous_run_id,
-        metadata=run.metadata,
         last_seq=1,
         epoch=run.epoch,
         attempts=0,
@@ -45,8 +44,9 @@ def create(db: apsw.Connection, run: NewRun, now: float) -> RunInfo | None:
         trimmed_to=0,
     )
     db.execute(
-        f"insert into runs ({_INFO}, last_letter, forget, protocol, queued)"  # noqa: S608
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
+        # The column `metadata` has no use: `task.created` has the metadata of a run.
+        f"insert into runs ({_INFO}, metadata, last_letter, forget, protocol, queued)"  # noqa: S608
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'', 0, ?, ?, ?)",
         (*msgspec.structs.astuple(info), run.forget, run.protocol, run.queued),
     )
     batches_of.first(db, run)

@@ -33,6 +33,7 @@ from tailrace.ports import (
     RunInfo,
     Snapshot,
     StateSource,
+    Unread,
 )
 from tailrace.ports.store import FORGET_SECONDS
 from tailrace.stores.rows import EVENTS_AT_ONCE
@@ -382,6 +383,11 @@ class SqliteLog:
         """The letters that are not acknowledged."""
         job = partial(queue_of.letters, run_ids=run_ids)
         return await self._read(job, job if len(run_ids) <= QUICK_BATCHES else None)
+
+    async def unread(self, run_id: str) -> Unread:
+        """How many letters are not acknowledged."""
+        job = partial(queue_of.unread, run_id=run_id)
+        return await self._read(job, job)
 
     async def acknowledge(self, run_id: str, number: int) -> None:
         """Delete the letters up to this number."""

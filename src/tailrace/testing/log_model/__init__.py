@@ -139,7 +139,7 @@ class LogMachine(Writers):
         assert claim.last_seq in (run.last, batch.last_seq), "a part of a batch"
         if claim.last_seq == batch.last_seq:
             assert run.take(batch)
-        assert claim == run.claimed(worker, HOUR)
+        assert claim == run.claimed(worker, HOUR, taken=True)
         assert isinstance(self._do(self.writer.store.append([batch]))[0], SeqConflict) == (
             not run.holds(batch)
         )
@@ -205,13 +205,13 @@ class LogMachine(Writers):
         found = await store.latest_runs(owner=self.name)
         assert [
             (
-                *(run.run_id, run.thread_id, run.agent, run.ordinal, run.metadata),
+                *(run.run_id, run.thread_id, run.agent, run.ordinal),
                 *(run.last_seq, run.epoch, run.attempts, run.ended_at is not None, run.trimmed_to),
             )
             for run in reversed(found)
         ] == [
             (
-                *(run.run_id, run.thread_id, run.agent, run.ordinal, run.run_id.encode()),
+                *(run.run_id, run.thread_id, run.agent, run.ordinal),
                 *(run.last, run.epoch, run.attempts, run.ended, run.last if run.trimmed else 0),
             )
             for run in kept

@@ -69,13 +69,14 @@ class ExpectedRun:
             self.ended, self.holder, self.leased = True, None, False
         return True
 
-    def claimed(self, worker: str, lease: float) -> Claim:
-        """Apply a claim; return what the store must answer."""
+    def claimed(self, worker: str, lease: float, *, taken: bool = False) -> Claim:
+        """Apply a claim, or a takeover (`taken`); return what the store must answer."""
         self.epoch += 1
-        self.attempts += self.holder is not None or self.attempts == 0
+        lost = self.holder is not None
+        self.attempts += lost or self.attempts == 0
         self.holder, self.leased = (worker, self.epoch), lease > 0
         self.parked = self.woken = False
-        return Claim(self.run_id, self.agent, self.epoch, self.attempts, self.last)
+        return Claim(self.run_id, self.agent, self.epoch, self.attempts, self.last, lost or taken)
 
     def wake(self) -> None:
         """What a letter, or its worker, changes of a parked run."""

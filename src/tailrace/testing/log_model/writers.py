@@ -148,7 +148,6 @@ class Writers(Processes):
             owner=self.name,
             public=run.publics[0],
             private=run.privates[0],
-            metadata=run.run_id.encode(),
         )
 
     @rule(index=INDEX)
@@ -247,7 +246,9 @@ class Writers(Processes):
     def take_over(self, index: int, worker: str, lease: float) -> None:
         """Take a run over from any worker that holds it."""
         run = self._run(index)
-        expected = None if run.deleted or run.ended else run.claimed(worker, lease)
+        expected = None
+        if not (run.deleted or run.ended):
+            expected = run.claimed(worker, lease, taken=True)
         assert self._do(self.writer.store.take_over(run.run_id, worker, lease)) == expected
 
     @rule(worker=WORKER, lease=LEASE, late=st.integers(0, 1))
@@ -270,7 +271,7 @@ class Writers(Processes):
         self._do(self.writer.store.release(run.run_id, run.epoch - late))
         if not late:
             run.holder, run.leased = None, False
-        elif run.holder is not None:
+        elif run.holder is not None and not run.deleted:
             worker, lease = run.holder[0], HOUR if run.leased else 0.0
             run.wake()
             run.leased = lease > 0

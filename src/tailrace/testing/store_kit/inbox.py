@@ -34,6 +34,19 @@ class LetterTests(StoreTests):
         assert list(await store.letters(["r", "other"])) == ["other"]
         assert await store.letters([]) == {}
 
+    async def test_unread_letters_are_counted_with_their_bytes(self, store: Store) -> None:
+        await created(store, "r")
+        await created(store, "other")
+        assert await store.unread("r") == await store.unread("missing") == (0, 0)
+        for body in (b"", b"a\x00b", "ü".encode()):
+            await store.post("r", "input", body)
+        await store.post("other", "cancel", b"x" * 9)
+        assert await store.unread("r") == (3, 5)
+        await store.acknowledge("r", 2)
+        assert await store.unread("r") == (1, 2)
+        await store.acknowledge("r", 3)
+        assert await store.unread("r") == (0, 0)
+
     async def test_numbers_go_on_after_an_acknowledgement(self, store: Store) -> None:
         await created(store, "r")
         await store.post("r", "input", b"1")

@@ -110,7 +110,7 @@ class KeepingTests(StoreTests):
         assert await store.read_lines("missing", 0) == []
 
     async def test_trimming_leaves_the_final_state_and_a_typed_gap(self, store: Store) -> None:
-        await created(store, "r", metadata=b"m")
+        await created(store, "r")
         await written(store, batch("r", 2, 3, private=b"p", snapshot=b"early"))
         await written(store, batch("r", 5, ended=True))
         await store.trim("r", b"final")
@@ -127,7 +127,7 @@ class KeepingTests(StoreTests):
         assert (kept.seq, kept.state) == (5, b"final")
         info = await store.info("r")
         assert info is not None
-        assert (info.last_seq, info.trimmed_to, info.metadata) == (5, 5, b"m")
+        assert (info.last_seq, info.trimmed_to) == (5, 5)
         await store.repack("r")
 
     async def test_a_run_that_is_written_is_not_trimmed(self, store: Store) -> None:

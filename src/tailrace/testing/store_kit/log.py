@@ -67,11 +67,8 @@ class AppendTests(StoreTests):
         assert await numbers(store, "r") == [1]
 
     async def test_what_a_run_was_given_is_kept(self, store: Store) -> None:
-        info = await created(
-            store, "r", owner="o", previous_run_id="earlier", metadata=b'{"k":[1]}', agent="b"
-        )
+        info = await created(store, "r", owner="o", previous_run_id="earlier", agent="b")
         assert (info.owner, info.previous_run_id, info.agent) == ("o", "earlier", "b")
-        assert info.metadata == b'{"k":[1]}'
 
     async def test_a_threads_runs_are_numbered_without_holes_in_a_race(self, store: Store) -> None:
         infos = await asyncio.gather(*(created(store, f"r{n}") for n in range(50)))
@@ -214,9 +211,7 @@ class AppendTests(StoreTests):
     @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
     async def test_any_text_is_only_text(self, store: Store, text: str) -> None:
         await created(store, "plain")
-        info = await created(
-            store, text, agent=text, thread_id=text, owner=text, metadata=text.encode()
-        )
+        info = await created(store, text, agent=text, thread_id=text, owner=text)
         assert (info.agent, info.thread_id, info.owner) == (text, text, text)
         await written(store, batch(text, 2, text=text, private=PRIVATE))
         assert [recorded.public for recorded in await store.read(text, 1)] == [
@@ -401,7 +396,7 @@ class ReadTests(StoreTests):
     async def test_what_was_answered_is_there_after_reopening(
         self, store: Store, opener: OpenStore
     ) -> None:
-        await created(store, "r", metadata=b"m", owner="o")
+        await created(store, "r", owner="o")
         claim = await store.take_over("r", "w", 60)
         assert claim is not None
         await asyncio.gather(

@@ -223,17 +223,18 @@ class ClaimTests(StoreTests):
         await created(store, "r")
         for epoch in range(2, 9):
             claim = await self.claimed(store)
-            assert (claim.attempt, claim.epoch) == (1, epoch)
+            assert (claim.attempt, claim.epoch, claim.lost) == (1, epoch, False)
             await store.release("r", claim.epoch)
         await self.claimed(store, lease=LEASE)
         await self.wait(LEASE + 0.1)
         claim = await self.claimed(store)
-        assert (claim.attempt, claim.epoch) == (2, 10)
+        assert (claim.attempt, claim.epoch, claim.lost) == (2, 10, True)
         taken = await store.take_over("r", "other", 60)
         assert taken is not None
         assert taken.attempt == 3
         await store.release("r", taken.epoch)
-        assert (await self.claimed(store)).attempt == 3
+        claim = await self.claimed(store)
+        assert (claim.attempt, claim.lost) == (3, False)
 
     async def test_a_worker_never_claims_a_run_that_it_still_holds(self, store: Store) -> None:
         for run_id in ("held", "free"):

@@ -42,11 +42,17 @@ from tailrace.wire.openai_responses.object import (
     is_compaction,
     output_items,
     outputs_of,
-    references,
-    resolved,
     response_object,
 )
 from tailrace.wire.openai_responses.output import ResponseEvent
+from tailrace.wire.openai_responses.references import (
+    BY_ITEMS,
+    NamedItems,
+    continued,
+    named_run,
+    references,
+    resolved,
+)
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
@@ -62,22 +68,26 @@ from tailrace.wire.openai_responses.segments import (
 )
 
 __all__ = [
+    "BY_ITEMS",
     "DONE",
     "ECHOED",
     "FORMAT",
     "ApprovalResponse",
+    "NamedItems",
     "ResponsesEncoder",
     "ResponsesFormat",
     "approvals_of",
     "calls_of",
     "compaction_object",
     "compaction_run",
+    "continued",
     "echoed",
     "end_of",
     "input_items",
     "is_answered_inside",
     "is_compaction",
     "is_paused",
+    "named_run",
     "open_approvals",
     "output_items",
     "outputs_of",

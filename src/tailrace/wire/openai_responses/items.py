@@ -216,9 +216,17 @@ def unfinished(task: TaskNode, key: EntryKey) -> Json:
     shown.pop("approval_request_id", None)  # the answer may come later
     if "arguments" in shown:
         shown["arguments"] = arguments_json(task.items[key[0]])
+    return cut_short(shown)
+
+
+def cut_short(shown: Json) -> Json:
+    """An item as it is in a response that has ended: there, nothing is in progress."""
+    if shown.get("status") != "in_progress":
+        return shown
     if "result" in shown:
-        shown["result"] = ""  # the AI SDK requires a string as the result of an image
-    return shown
+        # No image is incomplete. The AI SDK requires a string as its result.
+        return {**shown, "status": "failed", "result": ""}
+    return {**shown, "status": "incomplete"}
 
 
 APPROVAL = "mcpr_"

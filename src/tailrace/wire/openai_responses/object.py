@@ -15,7 +15,7 @@ from tailrace.core.values import Json, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage, read_input
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import ITEM, cut_short, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.segments import (
     answer_items,
     approval_items,
@@ -96,12 +96,16 @@ def response_object(state: State, segment: int | None = None) -> Json:
     tier = (usage_of_run(state) or {}).get("service_tier")
     if tier in _TIERS:  # clients refuse other values
         shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
-    if is_paused(state, segment):
+    time = root.end_time
+    if segment is not None and is_paused(state, segment):
+        time = state.pauses[segment].time
         shown |= {"status": "completed", "usage": usage_json(state, segment)}
     elif root.ended:
         shown["usage"] = usage_json(state, segment)
         _end(shown, root)
         shown["output"] += empty_answer(state, root, segment)
+    if shown["status"] == "completed" and time is not None:
+        shown["completed_at"] = int(time)
     return shown
 
 
@@ -246,39 +250,21 @@ def _input_item(item: Json, ident: str) -> Json:
     return {**whole, **item, "content": content}
 
 
-def references(given: Any) -> list[str]:
-    """The ids of the item references in an `input`."""
-    named = [item.get("id") for item in list_of(given) if _is_reference(item)]
-    return [ident for ident in named if isinstance(ident, str)]
-
-
-def resolved(given: Any, items: Mapping[str, Json]) -> Any:
-    """An `input` with items in place of their references."""
-    if not isinstance(given, list):
-        return given
-    return [items.get(item.get("id"), item) if _is_reference(item) else item for item in given]
-
-
-def _is_reference(item: Any) -> bool:
-    """Whether an item is a reference. Its type is optional: then it has only an id."""
-    if not isinstance(item, dict):
-        return False
-    kind = item.get("type")
-    return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
-
-
 def failed_response(state: State, error: ErrorInfo, segment: int | None = None) -> Json:
     """The response of a stream that ends before its run does."""
+    shown = response_object(state, segment)
     return {
-        **response_object(state, segment),
+        **shown,
+        "output": [cut_short(item) for item in shown["output"]],
         "status": "failed",
+        "completed_at": None,
         "error": error_json(error),
         "usage": usage_json(state, segment),
     }
 
 
 def _end(shown: Json, root: TaskNode) -> None:
-    if root.status in ("incomplete", "cancelled"):
+    if root.status == "incomplete":
         shown["incomplete_details"] = incomplete_details(root.reason)
     if root.error is not None:
         shown["error"] = error_json(root.error)
@@ -301,7 +287,7 @@ def begun_response(state: State, segment: int | None = None, agent: str | None =
         "object": "response",
         "created_at": int(facts.get("created_at", 0)),
         "status": "queued" if root.status == "queued" else "in_progress",
-        "completed_at": None,  # the log has no time of its end
+        "completed_at": None,
         "background": False,
         "error": None,
         "frequency_penalty": 0.0,
@@ -333,7 +319,7 @@ def begun_response(state: State, segment: int | None = None, agent: str | None =
     options = facts.get("options")
     if isinstance(options, dict):
         shown |= _whole(echoed(options))
-        if isinstance(options.get("previous_response_id"), str):
+        if "previous_response_id" in options:
             shown["previous_response_id"] = options["previous_response_id"]
     if segment:
         shown["previous_response_id"] = response_id(root.task_id, segment - 1)

@@ -3,7 +3,7 @@
 A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
 Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
 The request of a call stands for the call, which is held back until people have decided. Other items
-that were unfinished at the pause are in progress there, and whole in the response after it.
+that were unfinished at the pause are incomplete there, and whole in the response after it.
 """
 
 from __future__ import annotations
@@ -230,10 +230,11 @@ def without_approvals(given: Any) -> Any:
     """An `input` without our requests for approvals and their answers: the log has them."""
     if not isinstance(given, list):
         return given
-    return [item for item in given if not _is_ours(item)]
+    return [item for item in given if not is_own_approval(item)]
 
 
-def _is_ours(item: Any) -> bool:
+def is_own_approval(item: Any) -> bool:
+    """Whether an item is a request of ours for an approval, or the answer to such a request."""
     kind = item.get("type") if isinstance(item, dict) else None
     if kind not in (APPROVAL_REQUEST, APPROVAL_RESPONSE):
         return False
