@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from datetime import timedelta
 from pathlib import Path
 
 from tailrace import Tailrace, Task, demo
@@ -131,4 +132,5 @@ async def failing(task: Task) -> None:
 app = Tailrace(
     [demo.assistant(0.01), careful, failing, flood, hostile, slow],
     os.environ["TAILRACE_TEST_DB"],
+    lease=timedelta(seconds=2),  # so that the run of a killed server goes on soon
 )
