@@ -28,7 +28,6 @@ from tailrace.extensions import (
     OpenStore,
     bus_opener,
     check_auth,
-    format_named,
     store_opener,
     with_formats,
 )
@@ -50,6 +49,7 @@ from tailrace.server.server import Server
 from tailrace.server.signals import on_stop_signal
 from tailrace.settings import Settings, read_settings
 from tailrace.wire.base import Format
+from tailrace.wire.formats import format_named
 
 
 class Tailrace:

@@ -34,7 +34,7 @@ from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
-    DONE,
+    DONE_FRAME,
     FORMAT,
     approvals_of,
     calls_of,
@@ -191,7 +191,7 @@ def test_the_strict_reader_takes_the_written_runs(script: Script) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Script) -> None:
     whole = flat(encoded(FORMAT, script.events))
-    assert whole[-1] == DONE
+    assert whole[-1] == DONE_FRAME
     for place, frame in enumerate(whole[:-1]):
         assert frame + gone_on(script, frame) == b"".join(whole[place:])
 
@@ -203,7 +203,7 @@ def test_a_cursor_of_a_joined_stream_goes_on_with_the_very_next_frame(script: Sc
         encoder, frames = FORMAT.open(folded(script.events[:place]))
         whole = frames + flat([encoder.encode(one) for one in recorded[place:]])
         for index in {0, len(frames) - 1, len(frames), len(whole) - 2} & set(range(len(whole))):
-            if whole[index] != DONE:
+            if whole[index] != DONE_FRAME:
                 assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
 
 
@@ -224,7 +224,7 @@ def test_the_last_frame_has_no_number_to_go_on_from() -> None:
     *_, last, _ = flat(encoded(FORMAT, script.events))
     number = events_of([last])[0]["sequence_number"]
     frame = b'event: x\ndata: {"type":"x","sequence_number":%d}\n\n'
-    assert gone_on(script, frame % number) == DONE
+    assert gone_on(script, frame % number) == DONE_FRAME
     with pytest.raises(InvalidCursor):
         gone_on(script, frame % (number + 1))
 
@@ -285,7 +285,7 @@ def test_a_cursor_is_a_number_that_needs_no_state() -> None:
 def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     # With an id anywhere, openai-python reads the blank line after a comment as an event.
     frames = flat(encoded(FORMAT, scripts.everything().events))
-    assert frames[-1] == DONE
+    assert frames[-1] == DONE_FRAME
     assert not [frame for frame in frames if b"\nid:" in frame or frame.startswith(b"id:")]
     assert FORMAT.heartbeat.startswith(b":")
     assert FORMAT.preamble() == b""
@@ -586,7 +586,7 @@ def responses(script: Script) -> list[Any]:
     found = []
     for segment in range(len(script.state.pauses) + 1):
         frames = flat(check_wire(FORMAT.after(segment), script.events))
-        assert frames[-1] == DONE
+        assert frames[-1] == DONE_FRAME
         found.append(Reader().read(frames).final)
         assert found[-1] == response_object(script.state, segment)
         joins_anywhere(script.events, segment)

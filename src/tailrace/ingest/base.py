@@ -39,6 +39,7 @@ from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, InputRequest, Item
 from tailrace.core.sink import Sink
+from tailrace.core.sse import DONE
 from tailrace.core.state import TaskNode
 from tailrace.core.values import number_of
 
@@ -89,7 +90,7 @@ MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
 _DEEPEST = MAX_DEPTH - 8
 """The limit of nesting: a part of the event may be kept inside of an item."""
 
-_STOP = ("[DONE]", b"[DONE]")
+_STOP = (DONE, DONE.encode())
 
 
 def is_stop(data: str | bytes) -> bool:

@@ -9,6 +9,7 @@ from tailrace.core.values import Json
 from tailrace.models.openai_sdk import OpenAISdkModel
 from tailrace.models.sdk import conversation, with_options
 from tailrace.ports import Request, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 
 OPENAI = "api.openai.com"
 
@@ -72,6 +73,6 @@ def _tool(tool: ToolSpec | Json) -> Json:
 
 
 def _choice(choice: str | None) -> str | Json | None:
-    if choice in (None, "auto", "none", "required"):
+    if choice in (None, *TOOL_CHOICES):
         return choice
     return {"type": "function", "function": {"name": choice}}

@@ -37,6 +37,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.items import ErrorInfo, Message, ToolCall
 from tailrace.core.sink import Sink
+from tailrace.core.sse import DONE
 from tailrace.core.state import TextNode
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
@@ -287,7 +288,7 @@ async def _read(
                 for event in events:
                     begun = True
                     feed(event)
-                    if event == "[DONE]":
+                    if event == DONE:
                         return
                 if drain is not None:
                     await drain()

@@ -20,8 +20,8 @@ import msgspec
 from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import read_arguments
 from tailrace.ports import ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 from tailrace.runtime.failures import ToolError, ToolTimeout
-from tailrace.runtime.model_request import CHOICES
 from tailrace.runtime.tool_schema import InvalidArguments, InvalidTool
 from tailrace.runtime.tool_threads import Raised, as_error, from_any_thread, in_thread
 from tailrace.runtime.tool_values import SHOWN, Notify, Output, Streamed
@@ -163,7 +163,7 @@ class Tool:
                 f"{who}: providers take names of 1 to 64 letters, digits, `_` and `-`; "
                 "give another with `name=`."
             )
-        if self.name in CHOICES:
+        if self.name in TOOL_CHOICES:
             raise InvalidTool(f"{who}: its name is a value of `tool_choice`; give another name.")
         if self.executor not in ("server", "client"):
             raise InvalidTool(

@@ -14,7 +14,7 @@ from tailrace.core.items import ErrorInfo, RawItem
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ItemNode, Part, TaskNode, TextNode
 from tailrace.core.values import Json
-from tailrace.wire.base import DONE, Frame, frame_pieces
+from tailrace.wire.base import DONE_FRAME, Frame, frame_pieces
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import (
@@ -166,7 +166,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         """The frames of an event, or of `open`, with their numbers."""
         events = self.numbered(sent, mode, seq, epoch)
         frames = [sse.frame(_json(event), event=event["type"]) for event in events]
-        return [*frames, DONE] if _is_whole(sent) else frames
+        return [*frames, DONE_FRAME] if _is_whole(sent) else frames
 
     def number_in_pieces(
         self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int
@@ -176,7 +176,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         for event in self.numbered(sent, mode, seq, epoch):
             yield from frame_pieces(event, known, event=event["type"])
         if _is_whole(sent):
-            yield DONE
+            yield DONE_FRAME
 
     def numbered(
         self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1
