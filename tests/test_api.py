@@ -62,6 +62,20 @@ def test_every_event_item_and_error_is_public() -> None:
             assert name in public, name
 
 
+def test_the_tree_of_errors_has_every_class_below_its_base() -> None:
+    tree = {}
+    above = {-1: "Exception"}  # by depth
+    for line in str(errors.__doc__).splitlines():
+        if found := re.match(r"    ([│├└─ ]*)([A-Z]\w+(?:, [A-Z]\w+)*)(?:  |$)", line):
+            depth = len(found[1])
+            above = {at: name for at, name in above.items() if at < depth}
+            names = found[2].split(", ")
+            tree |= dict.fromkeys(names, above[max(above)])
+            above[depth] = names[-1]
+    classes = [each for each in vars(errors).values() if inspect.isclass(each)]
+    assert tree == {each.__name__: each.__bases__[0].__name__ for each in classes}
+
+
 def test_a_star_import_gives_the_public_names() -> None:
     code = "from tailrace import *; Task, Tailrace, Run"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
@@ -124,7 +138,9 @@ def test_every_public_name_is_explained_in_the_docs() -> None:
     assert list(sections) == list(PUBLIC)
     for module, section in sections.items():
         rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
-        assert set(rows) == set(importlib.import_module(module).__all__), module
+        assert list(rows) == sorted(importlib.import_module(module).__all__), module
+        for name, meaning in rows.items():
+            assert re.fullmatch(r"[^a-z].*\.", meaning), name
 
 
 def test_the_layout_is_what_the_folder_holds() -> None:

@@ -226,7 +226,7 @@ class Tailrace:
         return Run(self.runs, info.run_id, info.thread_id, self._frames)
 
     async def run(self, run_id: str) -> Run:
-        """A run by its id; `NotFound` if there is none."""
+        """Return the run with this id, or raise `NotFound`."""
         info = await self.runs.info(run_id)
         return Run(self.runs, run_id, info.thread_id, self._frames)
 

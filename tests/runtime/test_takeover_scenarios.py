@@ -299,7 +299,7 @@ def long_script(text: str) -> list[Any]:
 
 def compacting(model: Any, ran: Ran) -> Agent:
     agent = typed(model, ran)
-    memory = Memory(max_tokens=20, keep_turns=1, instructions="SUMMARIZE")
+    memory = Memory(max_tokens=20, keep_runs=1, instructions="SUMMARIZE")
     return Agent("a", model=model, tools=agent.tools, memory=memory)
 
 

@@ -385,7 +385,7 @@ class Loop:
             yield
 
     def stop(self, reason: str) -> None:
-        """End the task short of its answer, with a result for each call."""
+        """End the task without a full answer, with a result for each call; `reason` says why."""
         task = self.task
         with task.emitter.closing():
             task.close_calls(CALL_CANCELLED)

@@ -79,6 +79,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 120.0
     """Between two events of an answer, keep-alives included."""
     retries: int = 3
+    """How often a failed call is made again."""
     first_wait: float = 0.5
     """Before the first retry, if the provider names no time; doubled for each retry."""
     longest_wait: float = 60.0

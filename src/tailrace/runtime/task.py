@@ -453,7 +453,10 @@ class Task(Sink):
                 self.emit(ev.TaskCompleted(task_id=self.task_id))
 
     def incomplete(self, reason: str) -> None:
-        """End the task short of an answer, for example `max_output_tokens`; its output is kept."""
+        """End the task without a full answer; its output is kept.
+
+        `reason` says why, for example `max_output_tokens`.
+        """
         self._end(ev.TaskIncomplete(task_id=self.task_id, reason=reason))
 
     @overload
