@@ -159,7 +159,7 @@ async def test_the_model_gets_the_bytes_also_in_the_next_turn(name: str) -> None
             if task.input == "paint":
                 with task.call("paint") as call:
                     call.arguments("{}")
-                call.result(await tool_result(image(LARGE), task.emitter.blobs, task.task_id))
+                call.result(await tool_result(image(LARGE), task._sink.emitter.blobs, task.task_id))
             await call_model(model, Request(chain=await task.chain()), task)
             assert BYTES in str((await task.history(model.api)).items)
 
@@ -183,7 +183,7 @@ async def test_a_client_loads_a_blob_as_the_type_that_it_has_and_runs_nothing_in
     page = "<script>alert(1)</script>" * 3000
 
     async def agent(task: Any) -> None:
-        blobs = task.emitter.blobs
+        blobs = task._sink.emitter.blobs
         for value in (image(LARGE), file(page, "page.html", "text/html"), page * 9):
             with task.call("read") as call:
                 call.arguments("{}")
@@ -315,7 +315,7 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
     seen: list[Any] = []
 
     async def agent(task: Any) -> None:
-        load = await blob_loader(task.emitter.blobs, task.owner, await task.chain())
+        load = await blob_loader(task._sink.emitter.blobs, task.owner, await task.chain())
         seen.append(load(task.input[0]["content"][0]["image_url"]))
 
     app = Tailrace({"agent": agent}, ":memory:")

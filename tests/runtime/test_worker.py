@@ -640,7 +640,7 @@ async def test_the_state_of_an_ended_run_is_freed_without_the_garbage_collector(
     writers: list[weakref.ref[Emitter]] = []
 
     async def speaks(task: Task) -> str:
-        writers.append(weakref.ref(task.emitter))
+        writers.append(weakref.ref(task._sink.emitter))
         return "Hello."
 
     app = Tailrace({"speaks": speaks}, "sqlite://:memory:")

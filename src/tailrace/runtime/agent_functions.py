@@ -23,7 +23,7 @@ async def call_agent(agent: AgentFunction, task: Task) -> None:
     """Let an agent work on a task, and write the text that it returns as a message."""
     returned = await agent(task)
     if isinstance(returned, str):
-        if returned and not task.node.ended:
+        if returned and not task._sink.node.ended:
             task.say(returned)
     elif returned is not None:
         logger.warning(

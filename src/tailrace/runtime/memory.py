@@ -72,7 +72,7 @@ NO_SUMMARY = ErrorInfo(
 async def compact_all(loop: Loop) -> None:
     """Compact the whole conversation with the input of this run; the run ends without an answer."""
     task, memory = loop.task, loop.agent.memory or Memory()
-    if task.node.compacted is not None:  # a worker was lost behind it
+    if task._sink.node.compacted is not None:  # a worker was lost behind it
         return
     asked = task.options.get("instructions")
     if isinstance(asked, str):
@@ -106,7 +106,7 @@ async def compact(loop: Loop, memory: Memory) -> None:
 async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     """What the model makes of a conversation, or why it makes nothing."""
     task, agent = loop.task, loop.agent
-    emitter = UnloggedEmitter(task.emitter, f"{task.run_id}_summary", agent.name, text)
+    emitter = UnloggedEmitter(task._sink.emitter, f"{task.run_id}_summary", agent.name, text)
     child = Task(emitter, emitter.run_id)
     with loop.at_work():
         outcome = await call_model(
@@ -117,7 +117,7 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
             drain=child.drain,
         )
     pass_usage_on(emitter, task)
-    made = "".join(message_texts(child.node)).strip()
+    made = "".join(message_texts(child._sink.node)).strip()
     if outcome.status == "completed" and made:
         return made
     return outcome.error or NO_SUMMARY

@@ -36,18 +36,19 @@ from tailrace.core.errors import (
     StreamError,
 )
 from tailrace.core.items import ErrorInfo, Message, ToolCall
-from tailrace.core.sink import Sink
+from tailrace.core.sink import Sink, StateSink
 from tailrace.core.sse import DONE
 from tailrace.core.state import TextNode
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
-from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
+from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, server_tools
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tailrace.ports import Model, Request
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.model_request import check_request
-from tailrace.runtime.model_try import NeedsApproval, TaskSink, TrySink, never
+from tailrace.runtime.model_try import NeedsApproval, TrySink, never
+from tailrace.runtime.task import Task, TaskSink
 from tailrace.runtime.telemetry import chat, operation
 
 CODES = {
@@ -108,7 +109,7 @@ Drain = Callable[[], Awaitable[None]]
 async def call_model(
     model: Model,
     request: Request,
-    sink: TaskSink,
+    task: Task | Notebook,
     *,
     executor_of: ExecutorOf = server_tools,
     needs_approval: NeedsApproval = never,
@@ -125,6 +126,7 @@ async def call_model(
     A request that no provider accepts raises `InvalidRequest`, and nothing is sent.
     """
     check_request(request)
+    sink: StateSink = task._sink if isinstance(task, Task) else task
     used = _tokens(sink)
     with operation("chat", model.name, **chat(model)) as span:
         watch = partial(TrySink, sink, model, now, needs_approval)
@@ -137,7 +139,7 @@ async def call_model(
     return outcome
 
 
-def _tokens(sink: TaskSink) -> tuple[int, int]:
+def _tokens(sink: StateSink) -> tuple[int, int]:
     """The input and output tokens of a task so far, without its sub-agents."""
     return sink.node.own_count("input_tokens"), sink.node.own_count("output_tokens")
 
@@ -145,7 +147,7 @@ def _tokens(sink: TaskSink) -> tuple[int, int]:
 async def _call(
     model: Model,
     request: Request,
-    sink: TaskSink,
+    sink: StateSink,
     watch: Callable[[int], TrySink],
     executor_of: ExecutorOf,
     patience: Patience,
@@ -154,9 +156,9 @@ async def _call(
 ) -> Outcome:
     """`call_model`, with the tries that it takes."""
     request = msgspec.structs.replace(request, note=_Notes(sink, request).show)
-    emitter = getattr(sink, "emitter", None)  # a task of a run; a sink of another kind has no store
-    if request.load is reachable and request.chain and emitter is not None:
-        load = await blob_loader(emitter.blobs, emitter.owner, request.chain, request.task_id)
+    if request.load is reachable and request.chain and isinstance(sink, TaskSink):
+        blobs, owner = sink.emitter.blobs, sink.emitter.owner
+        load = await blob_loader(blobs, owner, request.chain, request.task_id)
         request = msgspec.structs.replace(request, load=load)
     lost, reason = list[str](), ""
     for retry in range(1, patience.retries + 2):
@@ -220,7 +222,7 @@ _PASSING = frozenset(  # codes of errors after which a retry may succeed
 )
 
 
-def _emit_output(sink: TaskSink, name: str, first: int) -> None:
+def _emit_output(sink: StateSink, name: str, first: int) -> None:
     """Emit the last message of the items from `first` on as a JSON value.
 
     An answer with calls is not final, so it is skipped. So is a text that is not JSON.
@@ -356,7 +358,7 @@ class _Notes:
     Each try builds the history again, usually with the same gaps.
     """
 
-    def __init__(self, sink: TaskSink, request: Request) -> None:
+    def __init__(self, sink: StateSink, request: Request) -> None:
         self._sink = sink
         self._tasks = [sink.node]
         if request.task_id is None:

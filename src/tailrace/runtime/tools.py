@@ -67,7 +67,7 @@ class Context:
     @property
     def run_id(self) -> str:
         """The run that the call belongs to."""
-        return self.task.emitter.logged.run_id
+        return self.task._sink.emitter.logged.run_id
 
     @property
     def thread_id(self) -> str:
