@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import tailrace
-from tailrace import Task
+from tailrace import Run, Tailrace, Task
 from tailrace.core import errors, events, items
 from tailrace.wire.formats import FORMATS
 
@@ -140,7 +140,8 @@ def test_every_public_name_is_explained_in_the_docs() -> None:
     )
     assert list(sections) == list(PUBLIC)
     for module, section in sections.items():
-        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+        table = section.partition("| name | |")[2].partition("\n\n")[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE))
         assert list(rows) == sorted(importlib.import_module(module).__all__), module
         for name, meaning in rows.items():
             assert re.fullmatch(r"[^a-z].*\.", meaning), name
@@ -162,6 +163,11 @@ def named_in_table(page: str, first_cell: str) -> list[str]:
 
 def test_the_page_about_own_loops_explains_every_name_of_a_task() -> None:
     assert sorted(named_in_table("how-to/own-loop.md", "`task`")) == sorted(public_names(Task))
+
+
+def test_the_page_of_the_public_api_explains_every_name_of_an_application_and_a_run() -> None:
+    assert sorted(named_in_table("api.md", "`app`")) == sorted(public_names(Tailrace))
+    assert sorted(named_in_table("api.md", "`run`")) == sorted(public_names(Run))
 
 
 def test_the_layout_is_what_the_folder_holds() -> None:

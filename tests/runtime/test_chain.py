@@ -43,7 +43,7 @@ async def remembers(task: Task) -> None:
 async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.AsyncClient]]:
     app = Tailrace({"agent": agent}, ":memory:")
     async with app.running(), client_of(app) as client:
-        yield app.runs, client
+        yield app._runs, client
 
 
 async def ended(runs: Runs, run_id: str) -> TaskNode:

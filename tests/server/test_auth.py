@@ -254,7 +254,7 @@ async def test_a_foreign_run_is_an_unknown_run_at_every_route_and_in_every_forma
 async def test_a_thread_is_its_owners_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(hers, 120)
         assert (await bob.get("/threads")).json() == {"threads": [], "next": None}
         assert (await bob.get("/threads", params={"before": hers})).status_code == 404
         foreign, unknown = await bob.get("/threads/t"), await bob.get("/threads/u")
@@ -272,7 +272,7 @@ async def test_a_thread_is_its_owners_alone() -> None:
             )
         # The same name is another thread for him, and continues nothing of hers.
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(his, 120)
+        assert await app._runs.reader.ended(his, 120)
         for caller, run_id in ((ann, hers), (bob, his)):
             (listed,) = (await caller.get("/threads")).json()["threads"]
             assert (listed["thread_id"], listed["last_run_id"], listed["runs"]) == ("t", run_id, 1)
@@ -284,10 +284,10 @@ async def test_the_stream_of_a_thread_has_the_runs_of_its_owner_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
-        assert await app.runs.reader.ended(his, 120)
+        assert await app._runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(his, 120)
         for owner, run_id in (("ann", hers), ("bob", his)):
-            runs = app.runs.of(owner)
+            runs = app._runs.of(owner)
             found = [run async for run in _first(runs.thread_runs("t"))]
             assert [run.run_id for run in found] == [run_id]
 
@@ -304,7 +304,7 @@ async def _first(runs: Any) -> AsyncIterator[Any]:
 async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(hers, 120)
         item = (await ann.get(f"/v1/responses/resp_{hers}")).json()["output"][0]["id"]
         body: Any = {"agent": "assistant", "input": "?", "previous_run_id": hers}
         assert (await bob.post("/runs", json=body)).status_code == 404
@@ -327,7 +327,7 @@ async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
         body = {"threadId": "d", "runId": "his", "messages": conversation}
         assert (await bob.post("/ag-ui/assistant", json=body)).status_code == 200
         for thread in ("c", "d"):
-            latest = await app.runs.of("bob").latest(thread)
+            latest = await app._runs.of("bob").latest(thread)
             assert latest is not None
             assert latest.previous_run_id is None
 
@@ -354,7 +354,7 @@ async def test_two_principals_may_choose_the_same_run_id_and_neither_notices() -
 async def test_a_blob_is_found_by_those_whose_runs_use_it() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann)
-        sha256 = await app.runs.store.put_blob(b"x", "text/plain", hers)
+        sha256 = await app._runs.store.put_blob(b"x", "text/plain", hers)
         assert (await ann.get(f"/blobs/{sha256}")).content == b"x"
         foreign, unknown = await bob.get(f"/blobs/{sha256}"), await bob.get(f"/blobs/{'0' * 64}")
         assert (foreign.status_code, unknown.status_code) == (404, 404)
@@ -508,7 +508,7 @@ async def test_a_request_that_waits_for_its_run_is_refused_soon_after_its_key_is
             answers = await asyncio.gather(*waiting)
         assert [answer.status_code for answer in answers] == [401, 401, 401]
         assert all("The API key is no longer valid." in answer.text for answer in answers)
-        found = await app.runs.of("ann").newest(9)
+        found = await app._runs.of("ann").newest(9)
         assert [run.ended_at for run in found] == [None] * len(bodies)
 
 
@@ -520,7 +520,7 @@ async def test_a_request_that_waits_for_its_run_counts_as_a_stream() -> None:
             assert app._server is not None
             open_now = app._server.connections
             await until(lambda: len(open_now) == 1)
-            [run] = await app.runs.of("ann").newest(9)
+            [run] = await app._runs.of("ann").newest(9)
             path = f"/runs/{run.run_id}"
             assert (await ann.head(f"{path}/events")).status_code == 429
             assert (await ann.post("/v1/responses", json=body)).status_code == 429
@@ -540,7 +540,7 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
     async with serving(ApiKeys(file)) as (app, client), client(key) as ann, client() as page:
         run_id = await begun(ann)
         other = await begun(ann)
-        assert await app.runs.reader.ended(run_id, 120)
+        assert await app._runs.reader.ended(run_id, 120)
         path = f"/runs/{run_id}/events"
         made = await ann.post("/tickets", json={"path": f"{path}?format=run"})
         assert made.status_code == 201
@@ -663,7 +663,7 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
         # No run starts whose stream would be refused: the client would start it again.
         body = {"model": "assistant", "input": "?", "stream": True}
         assert (await ann.post("/v1/responses", json=body)).status_code == 429
-        assert [run.run_id for run in await app.runs.of("ann").newest(9)] == [run_id]
+        assert [run.run_id for run in await app._runs.of("ann").newest(9)] == [run_id]
         await stream.leave()
         assert (await ann.post("/v1/responses", json=body)).status_code == 200
         again = OpenStream(app, f"/runs/{run_id}/events", "ann")

@@ -46,11 +46,11 @@ def run(
     from tailrace.cli import logs  # it needs what the application has imported
 
     app = load(application)
-    logs.set_up(app.settings)
+    logs.set_up(app._settings)
     if question == "-":
         question = sys.stdin.read().strip()
     name = _agent_of(app, agent)
-    app.worker = True
+    app._worker = True
     manner: AnswerMode = "leave"
     if approve:
         manner = "approve"
@@ -103,7 +103,7 @@ async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int
         async with BackgroundScreen(open_screen(as_json=as_json)) as screen:
             answering = Answering(run, screen, manner, keys)
             try:
-                async for batch in app.runs.follow(run.id):
+                async for batch in app._runs.follow(run.id):
                     await screen.show([recorded.event for recorded in batch])
                     left = answering.look()
                     if left is not None:

@@ -49,7 +49,7 @@ async def check_resume(
     async with application_of(agent, model) as app:
         run = await app.start(next(iter(app.agents)), input, options=options)
         clients = {
-            wire.name: asyncio.create_task(_cut_everywhere(app.runs, wire, run.id))
+            wire.name: asyncio.create_task(_cut_everywhere(app._runs, wire, run.id))
             for wire in wires
             if wire.resumable
         }
@@ -67,7 +67,7 @@ async def check_resume(
         for wire in wires:
             # A format that hides lost attempts shows a later client another beginning.
             if wire.name in received and (wire.shows_attempts or not retried):
-                _compare(wire.name, received[wire.name], await _whole(app.runs, wire, run.id))
+                _compare(wire.name, received[wire.name], await _whole(app._runs, wire, run.id))
     return tested
 
 
