@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tailrace import Agent, Answer, Tailrace, file, image, partial_image, streaming_tool, tool
+from tailrace.core.data_url import data_url
 from tailrace.core.events import ImageDelta, TaskInputRequired
 from tailrace.core.items import (
     Data,
@@ -24,7 +25,6 @@ from tailrace.core.items import (
     Text,
     TextPart,
 )
-from tailrace.core.tool_output import data_url
 from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.ports import Request
