@@ -6,24 +6,23 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tailrace.core.values import Json
-from tailrace.models.openai_sdk import OpenAISdkModel
-from tailrace.models.sdk import conversation, with_options
+from tailrace.models.sdk import SdkModel, conversation, with_options
 from tailrace.ports import Request, ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
 
 
-class OpenAIModel(OpenAISdkModel):
+class OpenAIModel(SdkModel):
     """A model behind the Responses API."""
 
     api: Final = "openai_responses"
+    provider = "openai"
+    client = "AsyncOpenAI"
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, not decoded."""
-        import openai
-
         body = request_body(self.name, request, host=self.host)
         create = self._client.responses.with_streaming_response.create
-        return self._ask(openai, create, body, "model", "input", "stream")
+        return self._ask(create, body, "model", "input", "stream")
 
 
 def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
