@@ -73,7 +73,7 @@ def _agent_of(app: Any, agent: str | None) -> str:
     if agent is None and len(names) == 1:
         return names[0]
     if agent is None or agent not in names:
-        what = f"There is no agent {agent!r}" if agent else "The application has several agents"
+        what = f"Unknown agent {agent!r}" if agent else "The application has several agents"
         fail(f"{what}; use --agent {', --agent '.join(names) or '…'}.")
     return agent
 

@@ -101,3 +101,10 @@ def check_agents(agents: NamedAgents) -> None:
                 f"Agent {name!r} must take the task and nothing else ({error}). Write"
                 " `async def agent(task)`."
             ) from error
+
+
+def unknown_agent(name: str, known: Iterable[str]) -> str:
+    """The error message for a name that no agent has."""
+    names = ", ".join(sorted(known))
+    advice = f"use {names}." if names else "pass agents to `Tailrace([...])`."
+    return f"Unknown agent {name[:80]!r}; {advice}"

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _REFUSED = ErrorInfo(code="invalid_result", message="The result was refused.")
 
 
+def error_info(error: ErrorInfo | str, message: str) -> ErrorInfo:
+    """An error, or the error of a code and a message."""
+    return ErrorInfo(code=error, message=message) if isinstance(error, str) else error
+
+
 class _Answerable:
     """A finished call: it can be started, and gets a result."""
 
@@ -89,11 +94,10 @@ class _Answerable:
     def fail(self, code: str, message: str, /) -> None: ...
     def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
         """Write an error as the result: the tool did not return. The model reads it."""
-        if isinstance(error, str):
-            error = ErrorInfo(code=error, message=message)
+        found = error_info(error, message)
         with self._answering() as result:
-            result.fail(error)
-        self._ended(error)
+            result.fail(found)
+        self._ended(found)
 
     @contextmanager
     def delegate(self, agent: str, input: Any = None) -> Iterator[Task]:

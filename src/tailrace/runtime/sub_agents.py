@@ -19,7 +19,7 @@ from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, unwrap
 from tailrace.core.state import TaskNode
 from tailrace.core.writers import ResultWriter
-from tailrace.runtime.agent_functions import call_agent
+from tailrace.runtime.agent_functions import call_agent, unknown_agent
 from tailrace.runtime.call_writer import PendingCall
 from tailrace.runtime.failures import ToolError, failure
 from tailrace.runtime.limits import named
@@ -88,8 +88,7 @@ class _AskForHelp(AgentTool):
             if agent.name == name:
                 return agent
         if self.agents:
-            known = ", ".join(agent.name for agent in self.agents)
-            raise InvalidArguments(f"There is no agent {name!r}; there are: {known}.")
+            raise InvalidArguments(unknown_agent(name, [agent.name for agent in self.agents]))
         return type(caller)(
             re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "helper",
             model=caller.model,

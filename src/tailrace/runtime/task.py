@@ -46,7 +46,7 @@ from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import last_question
 from tailrace.runtime.blobs import blob_loader
-from tailrace.runtime.call_writer import CallWriter, PendingCall
+from tailrace.runtime.call_writer import CallWriter, PendingCall, error_info
 from tailrace.runtime.pipeline import Emitter
 
 
@@ -425,9 +425,7 @@ class Task:
     def fail(self, code: str, message: str, /) -> None: ...
     def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
         """End the task with an error: its code and message. Clients see both."""
-        if isinstance(error, str):
-            error = ErrorInfo(code=error, message=message)
-        self._end(ev.TaskFailed(task_id=self.task_id, error=error))
+        self._end(ev.TaskFailed(task_id=self.task_id, error=error_info(error, message)))
 
     def cancel(self, reason: str) -> None:
         """End the task because it was stopped; its output is kept, and its calls get a result."""
