@@ -15,7 +15,7 @@ from tailrace.core.fold import State
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
-from tailrace.ingest.run_events import RunEvents, run_facts
+from tailrace.ingest.run import RunEvents, run_facts
 from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tailrace.wire.formats import FORMATS
 

@@ -39,7 +39,7 @@ from tailrace.history.entries import (
     ProviderItemEntry,
     ReasoningEntry,
 )
-from tailrace.history.openai_calls import (
+from tailrace.history.openai_responses.calls import (
     APPROVAL,
     CALLS,
     OUTPUTS,
