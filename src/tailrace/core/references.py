@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from tailrace.core.citations import cited, renumber, restore
+from tailrace.core.citations import cited, renumber, unescape
 from tailrace.core.items import (
     Block,
     ContentPart,
@@ -222,7 +222,7 @@ def _closer(number: int | str) -> TextPart:
 
 
 def _unescaped(part: ContentPart) -> ContentPart:
-    return _changed(part, restore)
+    return _changed(part, unescape)
 
 
 def _changed(part: ContentPart, change: Callable[[str], str]) -> ContentPart:

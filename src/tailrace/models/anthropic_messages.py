@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.core.values import Json
-from tailrace.models.sdk import SdkModel, conversation, with_options
+from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.models.transport import key_for
 from tailrace.ports import Request, ToolSpec
 
@@ -71,7 +71,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         messages = request.input
     else:
-        sent = conversation(request, "anthropic_messages", model, host)
+        sent = noted_history(request, "anthropic_messages", model, host)
         messages, can_think, container = sent.items, sent.can_think, sent.container
         system += [_text(text) for text in sent.system]
     limit = request.max_output_tokens or MOST_TOKENS

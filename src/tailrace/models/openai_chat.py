@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tailrace.core.values import Json
-from tailrace.models.sdk import SdkModel, conversation, with_options
+from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.ports import Request, ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
 
@@ -32,7 +32,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         messages = request.input
     else:
-        messages = conversation(request, "openai_chat", model, host).items
+        messages = noted_history(request, "openai_chat", model, host).items
     if request.instructions is not None:
         messages = [{"role": "system", "content": request.instructions}, *messages]
     body: Json = {"model": model, "messages": messages, "stream": True}

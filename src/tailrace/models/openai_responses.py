@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tailrace.core.values import Json
-from tailrace.models.sdk import SdkModel, conversation, with_options
+from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.ports import Request, ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
 
@@ -32,7 +32,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         body["input"] = request.input
     else:
-        body |= conversation(request, "openai_responses", model, host, store=store).request()
+        body |= noted_history(request, "openai_responses", model, host, store=store).request()
     if not store:
         # The provider stores no reasoning, so it must send it sealed, for the next request.
         body["include"] = ["reasoning.encrypted_content"]

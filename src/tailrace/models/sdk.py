@@ -23,7 +23,7 @@ def with_options(body: Json, options: Json) -> Json:
     return {name: value for name, value in {**body, **options}.items() if value is not None}
 
 
-def conversation(
+def noted_history(
     request: Request, api: Api, model: str, host: str | None, *, store: bool = True
 ) -> History:
     """The conversation for this model at this host; notes what the history leaves out."""

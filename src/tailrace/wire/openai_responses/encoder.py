@@ -41,7 +41,7 @@ from tailrace.wire.openai_responses.segments import (
     entries,
     has_begun,
     is_left_open,
-    is_paused,
+    is_segment_paused,
     is_within,
     speakers,
 )
@@ -105,11 +105,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if any(_is_long(node) for node in root.items.values()):
             self._use(WIDE)
         sent = self._begin() if segment else [*self._begin(), *self._replayed(root)]
-        if is_paused(state, segment):
+        if is_segment_paused(state, segment):
             sent += self._paused()
         if replay is not None:
             replay += sent
-        self._over = is_paused(state, segment) or (not joined and self._has_shown_lost(root))
+        self._over = is_segment_paused(state, segment) or (
+            not joined and self._has_shown_lost(root)
+        )
 
     def encode(self, recorded: ev.Recorded) -> list[Frame]:
         """The frames of the next event; none after the frame that ends the response."""
@@ -123,7 +125,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if part is None:
             sent = self._fold(event)
             root = self._state.root
-            if root is not None and not self.over and is_paused(self._state, self._segment):
+            if root is not None and not self.over and is_segment_paused(self._state, self._segment):
                 self._over = True
                 sent += self._paused()
             seq = event.sequence_number
@@ -294,7 +296,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         for agent in handoffs.rest():
             yield self._goes_on(agent)
         self._output.hold(root)
-        if root.ended and not is_paused(self._state, self._segment):
+        if root.ended and not is_segment_paused(self._state, self._segment):
             yield from self._ended(root, None)
 
     _ENCODE: ClassVar[dict[type[Any], Callable[[Any, TaskNode, Any], ResponseEvents]]] = {
