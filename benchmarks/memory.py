@@ -71,10 +71,10 @@ async def _talk(task: Task) -> None:
 async def _write(database: str, size: int) -> str:
     app = Tailrace({"talker": _talk}, database)
     async with app.running():
-        run_id = await app.runs.start("talker", size)
-        async for _ in app.runs.follow(run_id):
+        run_id = await app._runs.start("talker", size)
+        async for _ in app._runs.follow(run_id):
             pass
-        await app.runs.store.repack(run_id)
+        await app._runs.store.repack(run_id)
     return run_id
 
 

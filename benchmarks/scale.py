@@ -299,7 +299,7 @@ async def _window(
 
 
 async def _seqs(served: Tailrace, names: list[str]) -> dict[str, int]:
-    heads: dict[str, Any] = await served.runs.store.heads(names)
+    heads: dict[str, Any] = await served._runs.store.heads(names)
     return {name: heads[name].last_seq for name in names}
 
 

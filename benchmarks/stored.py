@@ -37,13 +37,13 @@ async def _write(database: str, count: int, runs: int) -> tuple[int, int]:
     app = Tailrace({"talker": _talk}, database)
     async with app.running():
         before = _used(database)
-        run_ids = [await app.runs.start("talker", count) for _ in range(runs)]
+        run_ids = [await app._runs.start("talker", count) for _ in range(runs)]
         for run_id in run_ids:
-            async for _ in app.runs.follow(run_id):
+            async for _ in app._runs.follow(run_id):
                 pass
         written = _used(database)
         for run_id in run_ids:
-            await app.runs.store.repack(run_id)
+            await app._runs.store.repack(run_id)
         return written - before, _used(database) - before
 
 

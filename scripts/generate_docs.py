@@ -103,7 +103,7 @@ def events() -> str:
     for name, shape in parts.items():
         if name in known or "properties" not in shape:
             continue
-        lines += [f"## {name}\n", shape.get("description", "").strip(), ""]
+        lines += [f"## {name}\n", inspect.cleandoc(shape.get("description", "")), ""]
         lines += ["| field | type | |", "| --- | --- | --- |"]
         for field, of in shape["properties"].items():
             optional = field not in shape.get("required", [])
@@ -165,7 +165,7 @@ def settings() -> str:
     for cls, guide in ((Tailrace, "../how-to/deploy.md"), (Agent, "../agents.md")):
         lines.append(f"## `{cls.__name__}(…)`\n")
         if cls is Tailrace:
-            lines += ["Besides the settings above that are not of the command line alone:\n"]
+            lines += ["Parameters that are not settings:\n"]
         lines += ["| parameter | default | |", "| --- | --- | --- |"]
         texts = _sentences(cls)
         for name, parameter in inspect.signature(cls).parameters.items():
@@ -185,7 +185,7 @@ def settings() -> str:
         for name, parameter in inspect.signature(struct).parameters.items():
             long = isinstance(parameter.default, str) and len(parameter.default) > 40
             shown = "a text" if long else _default(parameter.default)
-            lines.append(f"| `{name}` | {shown} | {texts.get(name, '')} |")
+            lines.append(f"| `{name}` | {shown} | {texts[name]} |")
         lines += ["", f"[More about it]({guide}).", ""]
     return "\n".join(lines)
 

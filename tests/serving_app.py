@@ -58,9 +58,9 @@ async def recovered(task: Task) -> None:
     """Writes as a worker that takes over a run in the middle of a message."""
     lost = task.message().__enter__()
     lost.text("Half an ans")
-    for event in closing(task.node):
+    for event in closing(task._sink.node):
         task.emit(event)
-    ident = task.node.items[0].id
+    ident = task._sink.node.items[0].id
     task.emit(
         TaskAttempt(task_id=task.task_id, attempt=2, reason="worker_lost", superseded=[ident])
     )
@@ -141,7 +141,7 @@ def _steps(task: Task) -> Iterator[None]:
 
 async def begins_again(task: Task) -> None:
     """Stop in the middle of a message; the worker that takes over writes another."""
-    is_first = not task.node.items
+    is_first = not task._sink.node.items
     with task.message() as message:
         message.text("Half an ans" if is_first else "A whole answer.")
         await task.drain()

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import tailrace
+from tailrace import Run, Tailrace, Task
 from tailrace.core import errors, events, items
 from tailrace.wire.formats import FORMATS
 
@@ -62,6 +63,20 @@ def test_every_event_item_and_error_is_public() -> None:
             assert name in public, name
 
 
+def test_the_tree_of_errors_has_every_class_below_its_base() -> None:
+    tree: dict[str, str] = {}
+    above = {-1: "Exception"}  # by depth
+    for line in str(errors.__doc__).splitlines():
+        if found := re.match(r"    ([│├└─ ]*)([A-Z]\w+(?:, [A-Z]\w+)*)(?:  |$)", line):
+            depth = len(found[1])
+            above = {at: name for at, name in above.items() if at < depth}
+            names = found[2].split(", ")
+            tree |= dict.fromkeys(names, above[max(above)])
+            above[depth] = names[-1]
+    classes = [each for each in vars(errors).values() if inspect.isclass(each)]
+    assert tree == {each.__name__: each.__bases__[0].__name__ for each in classes}
+
+
 def test_a_star_import_gives_the_public_names() -> None:
     code = "from tailrace import *; Task, Tailrace, Run"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
@@ -104,7 +119,9 @@ def test_docs_and_examples_import_public_names_only(place: str) -> None:
             if isinstance(node.value, ast.Name) and node.value.id == "tailrace":
                 named = f"tailrace.{node.attr}"
                 assert node.attr in tailrace.__all__ or named in PUBLIC, named
-            assert node.attr not in ("emitter", "node", "pool"), f"`.{node.attr}` is private"
+            private = node.attr.startswith("_") and not node.attr.endswith("__")
+            own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            assert own or not private, f"`.{node.attr}` is private"
 
 
 def test_docs_name_no_private_module() -> None:
@@ -123,8 +140,34 @@ def test_every_public_name_is_explained_in_the_docs() -> None:
     )
     assert list(sections) == list(PUBLIC)
     for module, section in sections.items():
-        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
-        assert set(rows) == set(importlib.import_module(module).__all__), module
+        table = section.partition("| name | |")[2].partition("\n\n")[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE))
+        assert list(rows) == sorted(importlib.import_module(module).__all__), module
+        for name, meaning in rows.items():
+            assert re.fullmatch(r"[^a-z].*\.", meaning), name
+
+
+def public_names(cls: type) -> set[str]:
+    """The methods, properties and fields of a class that do not begin with `_`."""
+    fields = re.findall(r"\bself\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(cls))
+    return {name for name in (*dir(cls), *fields) if not name.startswith("_")}
+
+
+def named_in_table(page: str, first_cell: str) -> list[str]:
+    """The names in the first column of a table, such as `await ask(question)`."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    [rows] = re.findall(rf"^\| {first_cell} \|.*\n\|.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    cells = "".join(re.findall(r"^\| ([^|]+) \|", rows, re.MULTILINE))
+    return re.findall(r"`(?:a?wait |async with )?(\w+)", cells)
+
+
+def test_the_page_about_own_loops_explains_every_name_of_a_task() -> None:
+    assert sorted(named_in_table("how-to/own-loop.md", "`task`")) == sorted(public_names(Task))
+
+
+def test_the_page_of_the_public_api_explains_every_name_of_an_application_and_a_run() -> None:
+    assert sorted(named_in_table("api.md", "`app`")) == sorted(public_names(Tailrace))
+    assert sorted(named_in_table("api.md", "`run`")) == sorted(public_names(Run))
 
 
 def test_the_layout_is_what_the_folder_holds() -> None:

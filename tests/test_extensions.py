@@ -77,8 +77,8 @@ class Types:
 
 
 async def finished(app: Tailrace) -> str:
-    run_id = await app.runs.start("a", "?")
-    assert await app.runs.reader.ended(run_id, 120)
+    run_id = await app._runs.start("a", "?")
+    assert await app._runs.reader.ended(run_id, 120)
     return run_id
 
 

@@ -73,7 +73,7 @@ def test_a_duration_in_code_is_a_timedelta(name: str) -> None:
 
 def test_the_first_place_with_a_value_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def seen() -> tuple[object, str]:
-        settings = Tailrace({}).settings
+        settings = Tailrace({})._settings
         return settings["grace"].total_seconds(), settings.origin("grace")
 
     assert seen() == (30, "default")
@@ -82,10 +82,10 @@ def test_the_first_place_with_a_value_counts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TAILRACE_GRACE", "3m")
     assert seen() == (180, "variable")
     app = Tailrace({}, grace=timedelta(seconds=4))
-    assert (app.grace.total_seconds(), app.settings.origin("grace")) == (4, "code")
-    app.configure(app.settings.with_flags({"grace": "5", "lease": None}))
-    assert (app.grace.total_seconds(), app.settings.origin("grace")) == (5, "flag")
-    assert app.settings.origin("lease") == "default"
+    assert (app._settings["grace"].total_seconds(), app._settings.origin("grace")) == (4, "code")
+    app._configure(app._settings.with_flags({"grace": "5", "lease": None}))
+    assert (app._settings["grace"].total_seconds(), app._settings.origin("grace")) == (5, "flag")
+    assert app._settings.origin("lease") == "default"
     monkeypatch.setenv("TAILRACE_GRACE", "")
     assert seen() == (120, "file")
 
@@ -215,26 +215,26 @@ def test_a_store_of_the_code_is_used_whatever_the_variable_says(
     monkeypatch.setenv("TAILRACE_DATABASE", "other.db")
     app = Tailrace({}, store=opened)  # type: ignore[arg-type]
     with pytest.raises(CallerError, match="not both"):
-        app.configure(app.settings.with_flags({"database": "flag.db"}))
+        app._configure(app._settings.with_flags({"database": "flag.db"}))
 
 
 def test_keys_make_the_auth_unless_the_code_has_its_own() -> None:
     def own(request: object) -> None: ...
 
     keyed = Tailrace({}, keys="keys.json")
-    assert isinstance(keyed.auth, ApiKeys)
-    assert keyed.auth.path == Path("keys.json")
+    assert isinstance(keyed._auth, ApiKeys)
+    assert keyed._auth.path == Path("keys.json")
     app = Tailrace({}, auth=own, keys="keys.json")
-    assert app.auth is own
-    app.configure(app.settings.with_flags({"keys": "more.json"}))
-    assert isinstance(app.auth, ApiKeys)
+    assert app._auth is own
+    app._configure(app._settings.with_flags({"keys": "more.json"}))
+    assert isinstance(app._auth, ApiKeys)
 
 
 def test_the_limits_of_the_code_are_settings_too() -> None:
     app = Tailrace({}, limits=ServerLimits(runs=5))
-    assert app.limits.runs == 5
-    app.configure(app.settings.with_flags({"limits.runs": "6"}))
-    assert (app.limits.runs, app.limits.streams) == (6, 1000)
+    assert app._limits.runs == 5
+    app._configure(app._settings.with_flags({"limits.runs": "6"}))
+    assert (app._limits.runs, app._limits.streams) == (6, 1000)
 
 
 def test_doctor_says_where_each_value_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:

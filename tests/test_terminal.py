@@ -9,8 +9,8 @@ import re
 import pytest
 from rich.console import Console
 
+from tailrace.core.data_url import data_url
 from tailrace.core.fold import State
-from tailrace.core.tool_output import data_url
 from tailrace.core.view import client_view
 from tailrace.demo import _sun
 from tailrace.terminal import draw

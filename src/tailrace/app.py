@@ -28,7 +28,6 @@ from tailrace.extensions import (
     OpenStore,
     bus_opener,
     check_auth,
-    format_named,
     store_opener,
     with_formats,
 )
@@ -51,6 +50,7 @@ from tailrace.server.signals import on_stop_signal
 from tailrace.server.streams.run_stream import run_frames
 from tailrace.settings import Settings, read_settings
 from tailrace.wire.base import Format
+from tailrace.wire.formats import format_named
 
 
 class Tailrace:
@@ -106,11 +106,12 @@ class Tailrace:
         database_connections: int | UnsetType = UNSET,
     ) -> None:
         self.agents = named_agents(agents)
+        """The agents, by their names."""
         self._open_models()
         self._formats = with_formats(formats)
         self._store = store
         check_auth(auth)
-        self._auth = auth
+        self._given_auth = auth
         given: dict[str, Any] = {
             "worker": worker,
             "keep_events": keep_events,
@@ -135,25 +136,18 @@ class Tailrace:
             given |= {
                 f"limits.{name}": value for name, value in msgspec.to_builtins(limits).items()
             }
-        self.configure(
+        self._configure(
             read_settings({name: value for name, value in given.items() if value is not UNSET})
         )
-        self._runs: Runs | None = None
+        self._opened: Runs | None = None
         self._server: Server | None = None
         self._starting: asyncio.Future[Server]
         self._hosting: asyncio.Task[None] | None = None
 
-    def configure(self, settings: Settings) -> None:
+    def _configure(self, settings: Settings) -> None:
         """Use these settings from the next start on; a wrong value is a `CallerError`."""
-        if settings["lease"] < timedelta(seconds=1) or settings["max_attempts"] < 1:
-            raise CallerError(
-                f"`lease` is {settings['lease']} and `max_attempts` is {settings['max_attempts']}; "
-                "they must be at least 1 s and at least 1."
-            )
-        if settings["grace"] < timedelta(0):
-            raise CallerError(f"`grace` is {settings['grace']}; it must not be negative.")
-        check_busy_thread(settings["busy_thread"])
-        self.settings = settings
+        _check(settings)
+        self._settings = settings
         # A store of the user's replaces a database that only a variable or a file names.
         database = settings["database"]
         if self._store is not None and settings.origin("database") not in ("code", "flag"):
@@ -165,31 +159,24 @@ class Tailrace:
             connections=settings["database_connections"],
         )
         self._open_bus = bus_opener(settings["bus"])
-        self.worker: bool = settings["worker"]
-        self.keep(settings["keep_events"], settings["keep_runs"])
-        self.lease: timedelta = settings["lease"]
-        self.max_attempts: int = settings["max_attempts"]
-        self.grace: timedelta = settings["grace"]
-        self.hosts = checked_hosts(settings["hosts"])
-        self.origins = checked_origins(settings["origins"])
-        self.inspector: bool = settings["inspector"]
+        self._worker: bool = settings["worker"]
+        self._hosts = checked_hosts(settings["hosts"])
+        self._origins = checked_origins(settings["origins"])
         images = settings["inspector_images"]
-        self.inspector_images = checked_origins(images, "inspector_images")
-        self.busy_thread: BusyThread = settings["busy_thread"]
-        self.cancel_abandoned: timedelta | None = settings["cancel_abandoned"]
-        self.auth = self._auth
+        self._inspector_images = checked_origins(images, "inspector_images")
+        self._auth = self._given_auth
         if settings["keys"] and (self._auth is None or settings.origin("keys") == "flag"):
-            self.auth = ApiKeys(settings["keys"])
-        self.limits = ServerLimits(
+            self._auth = ApiKeys(settings["keys"])
+        self._limits = ServerLimits(
             **{name: settings[f"limits.{name}"] for name in ServerLimits.__struct_fields__}
         )
 
     @property
-    def runs(self) -> Runs:
+    def _runs(self) -> Runs:
         """The runs, while the application is running."""
-        if self._runs is None:
+        if self._opened is None:
             raise RuntimeError("Not running: use `async with app.running()`, or serve it.")
-        return self._runs
+        return self._opened
 
     async def start(
         self,
@@ -213,7 +200,7 @@ class Tailrace:
         `store=False` the run is deleted a minute after its end. `owner` is the id of the principal
         that sees it; without `auth` leave it empty.
         """
-        info = await self.runs.create(
+        info = await self._runs.create(
             agent,
             input,
             thread_id=thread,
@@ -225,31 +212,17 @@ class Tailrace:
             owner=owner,
             forget=not store,
         )
-        return Run(self.runs, info.run_id, info.thread_id, self._frames)
+        return Run(self._runs, info.run_id, info.thread_id, self._frames)
 
     async def run(self, run_id: str) -> Run:
-        """A run by its id; `NotFound` if there is none."""
-        info = await self.runs.info(run_id)
-        return Run(self.runs, run_id, info.thread_id, self._frames)
+        """Return the run with this id, or raise `NotFound`."""
+        info = await self._runs.info(run_id)
+        return Run(self._runs, run_id, info.thread_id, self._frames)
 
     def _frames(self, run_id: str, name: str, after: str | None) -> AsyncGenerator[bytes, None]:
         wire = format_named(self._formats, name)
         cursor = wire.cursor(after) if after is not None else None
-        return run_frames(self.runs, wire, run_id, cursor)
-
-    def keep(self, events: timedelta | None, runs: timedelta | None) -> None:
-        """Set how long ended runs keep their events, and how long they are kept at all."""
-        if any(kept is not None and kept < timedelta(0) for kept in (events, runs)):
-            raise CallerError(
-                f"`keep_events` is {events} and `keep_runs` is {runs}; they must not be negative."
-            )
-        if events is not None and runs is not None and runs < events:
-            raise CallerError(
-                f"`keep_runs` ({runs}) is shorter than `keep_events` ({events}): a deleted run "
-                "keeps no events. Make `keep_runs` at least as long."
-            )
-        self.keep_events = events
-        self.keep_runs = runs
+        return run_frames(self._runs, wire, run_id, cursor)
 
     def _open_models(self) -> None:
         for agent in self.agents.values():
@@ -271,13 +244,13 @@ class Tailrace:
             await store.close()
             raise
         runs, self._server = self._built(store, bus)
-        self._runs = runs
+        self._opened = runs
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
 
         def stop() -> None:
             if stopping:
-                self.hurry()
+                self._hurry()
             else:
                 stopping.append(loop.create_task(self.drain()))
 
@@ -292,47 +265,48 @@ class Tailrace:
                 for agent in self.agents.values():
                     if isinstance(agent, Agent):
                         await agent.close()
-                self._runs = self._server = None
+                self._opened = self._server = None
 
     def _built(self, store: Store, bus: Bus) -> tuple[Runs, Server]:
         """The runs of a store, and their HTTP APIs."""
+        settings = self._settings
         runs = Runs(
             store,
             bus,
             self.agents,
             new_id=lambda: secrets.token_hex(8),
             now=time.time,
-            worker=self.worker,
-            lease=self.lease.total_seconds(),
-            max_attempts=self.max_attempts,
-            max_runs=self.settings["max_runs"],
-            keep_events=_seconds(self.keep_events),
-            keep_runs=_seconds(self.keep_runs),
+            worker=self._worker,
+            lease=settings["lease"].total_seconds(),
+            max_attempts=settings["max_attempts"],
+            max_runs=settings["max_runs"],
+            keep_events=_seconds(settings["keep_events"]),
+            keep_runs=_seconds(settings["keep_runs"]),
             mirror=mirror_of(bus),
-            busy_thread=self.busy_thread,
+            busy_thread=settings["busy_thread"],
         )
         server = Server(
             runs,
             self._formats,
-            self.hosts,
-            self.origins,
-            inspector=self.inspector,
-            inspector_images=self.inspector_images,
-            abandoned_seconds=_seconds(self.cancel_abandoned),
-            auth=self.auth,
-            limits=self.limits,
-            secret=self.settings["secret"],
+            self._hosts,
+            self._origins,
+            inspector=settings["inspector"],
+            inspector_images=self._inspector_images,
+            abandoned_seconds=_seconds(settings["cancel_abandoned"]),
+            auth=self._auth,
+            limits=self._limits,
+            secret=settings["secret"],
         )
         return runs, server
 
     @contextmanager
-    def metrics(self) -> Iterator[str | None]:
+    def _metrics(self) -> Iterator[str | None]:
         """Show the numbers of this process at the address of the setting `metrics`; its URL."""
-        if self.settings["metrics"] is None or self._server is None:
+        if self._settings["metrics"] is None or self._server is None:
             yield None
             return
-        found = registry(self.runs, self._server.connections)
-        with served(found, *self.settings["metrics"]) as url:
+        found = registry(self._runs, self._server.connections)
+        with served(found, *self._settings["metrics"]) as url:
             yield url
 
     async def drain(self) -> None:
@@ -341,20 +315,15 @@ class Tailrace:
         Restartable runs that are left over are released to other workers; the others end as failed
         (`interrupted`).
         """
-        if self._runs is not None and self._server is not None:
-            await self._runs.drain(self.grace.total_seconds())
+        if self._opened is not None and self._server is not None:
+            await self._opened.drain(self._settings["grace"].total_seconds())
             await self._server.connections.settle()
-            self.stop_streams()
-
-    def hurry(self) -> None:
-        """End the wait of `drain` at once."""
-        if self._runs is not None and self._runs.worker is not None:
-            self._runs.worker.hurry()
-
-    def stop_streams(self) -> None:
-        """End every open stream, so that a server can stop; clients come back with their cursor."""
-        if self._server is not None:
             self._server.stop()
+
+    def _hurry(self) -> None:
+        """End the wait of `drain` at once."""
+        if self._opened is not None and self._opened.worker is not None:
+            self._opened.worker.hurry()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak ASGI."""
@@ -397,6 +366,28 @@ class Tailrace:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _check(settings: Settings) -> None:
+    """Raise `CallerError` for durations and numbers that make no sense."""
+    if settings["lease"] < timedelta(seconds=1) or settings["max_attempts"] < 1:
+        raise CallerError(
+            f"`lease` is {settings['lease']} and `max_attempts` is {settings['max_attempts']}; "
+            "they must be at least 1 s and at least 1."
+        )
+    if settings["grace"] < timedelta(0):
+        raise CallerError(f"`grace` is {settings['grace']}; it must not be negative.")
+    check_busy_thread(settings["busy_thread"])
+    events, runs = settings["keep_events"], settings["keep_runs"]
+    if any(kept is not None and kept < timedelta(0) for kept in (events, runs)):
+        raise CallerError(
+            f"`keep_events` is {events} and `keep_runs` is {runs}; they must not be negative."
+        )
+    if events is not None and runs is not None and runs < events:
+        raise CallerError(
+            f"`keep_runs` ({runs}) is shorter than `keep_events` ({events}): a deleted run "
+            "keeps no events. Make `keep_runs` at least as long."
+        )
 
 
 def _seconds(kept: timedelta | None) -> float:

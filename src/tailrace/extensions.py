@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.buses import check_bus_url, open_bus
-from tailrace.core.errors import CallerError, UnknownFormat
+from tailrace.core.errors import CallerError
 from tailrace.ports import Bus, Store
 from tailrace.stores import open_store
 from tailrace.wire.base import Format
@@ -91,13 +91,6 @@ def with_formats(added: Iterable[Format]) -> Mapping[str, Format]:
             raise CallerError(f"There are two formats named {wire.name!r}; rename yours.")
         formats[wire.name] = wire
     return formats
-
-
-def format_named(formats: Mapping[str, Format], name: str) -> Format:
-    """The format of this name, or `UnknownFormat`."""
-    if name not in formats:
-        raise UnknownFormat(f"There is no format {name!r}; use {', '.join(formats)}.")
-    return formats[name]
 
 
 def _lacks(protocol: Any, found: object) -> str:

@@ -10,7 +10,7 @@ from tailrace.buses import local, open_bus
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
-from tailrace.testing.bus_kit import PROBE, RUN, BusKit, heard, notices, until_heard
+from tailrace.testing.bus_kit import RUN, BusKit, heard, notices, until_heard
 
 
 class TestLocalBus(BusKit):
@@ -30,7 +30,7 @@ async def test_the_kit_takes_no_earlier_probe_for_an_answer() -> None:
 
     bus = Lossy()
     subscription = bus.subscribe(RUN)
-    LocalBus.publish(bus, RUN, [PROBE])
+    LocalBus.publish(bus, RUN, notices(0, 0))
     await until_heard(bus, subscription)
     assert len(lost) == 3
 

@@ -20,7 +20,6 @@ from tailrace.core.errors import CallerError
 from tailrace.ports import Bus
 from tailrace.testing.bus_kit import (
     DEADLINE,
-    PROBE,
     RUN,
     ServerBusKit,
     heard,
@@ -236,7 +235,7 @@ async def test_an_entry_that_is_not_ours_sends_the_reader_to_the_log(
     subscription = other.subscribe(RUN)
     await until_heard(bus, subscription)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
-    good = {"run": RUN, "seq": "0", "epoch": "3", "events": PROBE.public.decode()}
+    good = {"run": RUN, "seq": "0", "epoch": "3", "events": notices(0, 0)[0].public.decode()}
     fields = {name: text.encode(errors="surrogateescape") for name, text in (good | spoilt).items()}
     await client.xadd(key, fields)
     async with asyncio.timeout(DEADLINE):

@@ -58,7 +58,7 @@ async def test_the_mirror_has_each_run_as_its_stream_has_it(
     expected = []
     async with asyncio.timeout(DEADLINE), app.running(), client_of(app) as http:
         for _ in range(2):
-            run_id = await app.runs.start("a", "?", thread_id="t")
+            run_id = await app._runs.start("a", "?", thread_id="t")
             answer = await http.get(f"/runs/{run_id}/events", params={"format": "run"})
             expected += [json.loads(frame.data) for frame in SseParser().feed(answer.content)]
     found = await entries(client, "tailrace:thread:t")
@@ -72,8 +72,8 @@ async def test_without_being_asked_there_is_no_mirror(
 ) -> None:
     app = Tailrace({"a": assistant(0.0)}, tmp_path / "log.db", bus=redis.url)
     async with asyncio.timeout(DEADLINE), app.running():
-        run_id = await app.runs.start("a", "?", thread_id="t")
-        assert await app.runs.reader.ended(run_id, 120)
+        run_id = await app._runs.start("a", "?", thread_id="t")
+        assert await app._runs.reader.ended(run_id, 120)
     assert await client.keys("tailrace:thread:*") == []
 
 

@@ -94,7 +94,7 @@ def _done(task: Task) -> int:
         and not node.superseded
         and not node.is_open
         and node.item.status == "completed"
-        for node in task.node.items.values()
+        for node in task._sink.node.items.values()
     )
 
 

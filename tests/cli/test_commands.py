@@ -240,10 +240,12 @@ def test_an_export_that_failed_is_not_replayed_as_an_empty_run(tmp_path: Path) -
 
 def test_the_command_line_says_how_long_runs_are_kept() -> None:
     app = Tailrace({}, keep_runs=timedelta(days=1))
-    app.configure(app.settings.with_flags({"keep_events": "90s", "keep_runs": None}))
-    assert (app.keep_events, app.keep_runs) == (timedelta(seconds=90), timedelta(days=1))
-    app.configure(app.settings.with_flags({"keep_events": "15m", "keep_runs": "52w"}))
-    assert (app.keep_events, app.keep_runs) == (timedelta(minutes=15), timedelta(weeks=52))
+    app._configure(app._settings.with_flags({"keep_events": "90s", "keep_runs": None}))
+    kept = [app._settings[name] for name in ("keep_events", "keep_runs")]
+    assert kept == [timedelta(seconds=90), timedelta(days=1)]
+    app._configure(app._settings.with_flags({"keep_events": "15m", "keep_runs": "52w"}))
+    kept = [app._settings[name] for name in ("keep_events", "keep_runs")]
+    assert kept == [timedelta(minutes=15), timedelta(weeks=52)]
 
 
 def test_retention_that_contradicts_itself_is_refused() -> None:

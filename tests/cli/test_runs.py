@@ -280,7 +280,7 @@ def test_a_replay_in_a_terminal_ends_like_the_run(folder: Path) -> None:
     ("arguments", "words"),
     [
         (["run", "mine:both", "?"], "several agents; use --agent broken, --agent cashier"),
-        (["run", "mine:both", "?", "--agent", "no"], "There is no agent 'no'"),
+        (["run", "mine:both", "?", "--agent", "no"], "Unknown agent 'no'"),
         (["tail", "run_1", "--url", "http://127.0.0.1:1"], "does not answer"),
         (["tail", "http://127.0.0.1:1/run_1"], "is not the address of a run"),
         (["tail", "run_1", "--url", "nowhere"], "is not the address of a server"),

@@ -121,7 +121,7 @@ def test_empty_data_is_a_sign_of_life() -> None:
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 1000)
+    monkeypatch.setattr(sse, "MAX_PARSED_BYTES", 1000)
     for start in (b'{"a":"', b'{"choices":[]}\n{"a":"', b"{\n"):
         transcoder = Transcoder("openai-chat", "task")
         out = transcoder.feed(start)

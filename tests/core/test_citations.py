@@ -15,8 +15,8 @@ from tailrace.core.citations import (
     cited,
     from_utf16,
     renumber,
-    restore,
     to_utf16,
+    unescape,
 )
 from tailrace.core.items import ReferenceToBlock
 
@@ -201,7 +201,7 @@ def test_what_looks_like_a_marker_is_made_harmless_and_comes_back(
     forged: str, harmless: str
 ) -> None:
     assert escaped(f"a {forged} b") == f"a {harmless} b"
-    assert restore(f"a {harmless} b") == f"a {forged} b"
+    assert unescape(f"a {harmless} b") == f"a {forged} b"
     assert scan([escaped(forged)])[1] == []
 
 
@@ -214,12 +214,12 @@ def test_what_looks_like_a_marker_is_made_harmless_and_comes_back(
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert escaped(text) == text
-    assert restore(text) == text
+    assert unescape(text) == text
 
 
 def test_restoring_leaves_live_markers_alive() -> None:
     # A child's message in its parent: renumbered markers beside defused markers.
-    assert restore("a[^12] b[\\^3] c[\\\\^4]") == "a[^12] b[^3] c[\\^4]"
+    assert unescape("a[^12] b[\\^3] c[\\\\^4]") == "a[^12] b[^3] c[\\^4]"
 
 
 HOSTILE = st.lists(
@@ -253,8 +253,8 @@ HOSTILE = st.lists(
 @given(HOSTILE)
 @example("[\\^1][^1]<\\referencable-item>[\\\\^1")
 def test_any_text_comes_back_exactly(text: str) -> None:
-    assert restore(escaped(text)) == text
-    assert restore(escaped(escaped(text))) == escaped(text)
+    assert unescape(escaped(text)) == text
+    assert unescape(escaped(escaped(text))) == escaped(text)
 
 
 @given(HOSTILE)
@@ -289,7 +289,7 @@ def test_defusing_is_linear_in_huge_inputs(piece: str) -> None:
     repeated = piece * (100_000 // len(piece))
     drawn_out = piece[:1] + (piece[1:] or piece) * 100_000
     for text in (repeated, drawn_out, "[" + repeated, "<" + repeated):
-        assert restore(escaped(text)) == text
+        assert unescape(escaped(text)) == text
         assert len(renumber(text, {1: 2})) >= len(text)
     assert time.process_time() - started < 20
 

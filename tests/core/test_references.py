@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.citations import CitationScanner, renumber, restore
+from tailrace.core.citations import CitationScanner, renumber, unescape
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import InvalidToolOutput, InvalidValue
 from tailrace.core.events import OutputItemDone, Private
@@ -503,7 +503,7 @@ def test_a_pool_rebuilt_from_contents_gives_the_same_numbers(
 def test_only_our_own_marks_are_left_in_content(parts: list[ContentPart]) -> None:
     for part in ReferencePool().admit(ToolOutput(parts, [])).content:
         if isinstance(part, TextPart) and ADDED not in part.tags:
-            assert renumber(restore(part.text), {}) == part.text
+            assert renumber(unescape(part.text), {}) == part.text
         assert set(part.tags) <= {ADDED, "mine"}
 
 

@@ -11,7 +11,7 @@ from tailrace.core import events as ev
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
-from tailrace.ingest.run_events import RunEvents
+from tailrace.ingest.run import RunEvents
 from tailrace.ingest.vercel_ui.reader import VercelUi
 from tests.ingest import streams
 

@@ -21,7 +21,7 @@ from tailrace.ports.model import Effort, OutputSchema, Request, ToolSpec
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
 from tailrace.runtime.model_calls.scripts import call, cut, fail, say, think
-from tailrace.testing.provider_rules.anthropic_fields import messages_errors
+from tailrace.testing.provider_rules.anthropic_messages.fields import messages_errors
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.ingest.streams import recordings
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts, weather_talk

@@ -44,7 +44,7 @@ async def fill(app: Tailrace) -> None:
         print(answer.status_code)
         print((await client.post("/runs", json=body)).status_code)
         async with asyncio.timeout(120):
-            while app.runs.outage.is_on:  # noqa: ASYNC110
+            while app._runs.outage.is_on:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     sys.stdout.flush()
 

@@ -103,8 +103,8 @@ async def test_a_run_without_a_client_is_cancelled(path: str, stream: bool) -> N
     async with serving(timedelta(milliseconds=20)) as setup:
         run_id = await setup.abandon(path, stream=stream)
         await asyncio.wait_for(setup.stopped.wait(), 10)
-        assert await setup.app.runs.reader.ended(run_id, 120)
-        root = (await setup.app.runs.state(run_id)).root
+        assert await setup.app._runs.reader.ended(run_id, 120)
+        root = (await setup.app._runs.state(run_id)).root
         assert root is not None
         assert (root.status, root.reason) == ("cancelled", "abandoned")
 

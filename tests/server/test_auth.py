@@ -246,5 +246,5 @@ async def test_a_request_that_waits_for_its_run_is_refused_soon_after_its_key_is
             answers = await asyncio.gather(*waiting)
         assert [answer.status_code for answer in answers] == [401, 401, 401]
         assert all("The API key is no longer valid." in answer.text for answer in answers)
-        found = await app.runs.of("ann").newest(9)
+        found = await app._runs.of("ann").newest(9)
         assert [run.ended_at for run in found] == [None] * len(bodies)

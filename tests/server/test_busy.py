@@ -34,7 +34,7 @@ async def test_a_database_that_stays_busy_is_503_with_a_time_to_come_back(
     async with client_of(app) as client:
         body = {"agent": "a", "input": "?"}
         run_id = (await client.post("/runs", json=body)).json()["run_id"]
-        assert await app.runs.reader.ended(run_id, 120)
+        assert await app._runs.reader.ended(run_id, 120)
         other = apsw.Connection(str(tmp_path / "log.db"))
         other.execute("pragma busy_timeout = 10000")
         other.execute("begin immediate")

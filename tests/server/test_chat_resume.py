@@ -100,12 +100,12 @@ class Stalled:
 
 
 async def started(app: Tailrace, agent: str = "parrot") -> str:
-    return await app.runs.start(agent, "Hi", thread_id="c")
+    return await app._runs.start(agent, "Hi", thread_id="c")
 
 
 async def until_end(app: Tailrace, run_id: str) -> None:
     async with asyncio.timeout(DEADLINE):
-        async for _ in app.runs.follow(run_id):
+        async for _ in app._runs.follow(run_id):
             pass
 
 
@@ -150,7 +150,7 @@ async def test_a_client_that_leaves_after_another_had_all_gets_the_answer(
     run_id = await started(app, "mailer")
     stalled = Stalled(app, "c")
     await stalled.begun()
-    await app.runs.cancel(run_id)
+    await app._runs.cancel(run_id)
     assert (await client.get("/api/chat/c/stream")).content.endswith(DONE)
     assert (await client.get("/api/chat/c/stream")).status_code == 204
     await stalled.leave()
@@ -164,11 +164,11 @@ async def test_what_a_run_did_after_the_pause_that_ended_a_response_is_sent(
     assert b"Done." not in content
     paused = await client.get("/api/chat/c/stream")
     assert paused.content.endswith(DONE), "a run that waits has not ended"
-    info = await app.runs.latest("c")
+    info = await app._runs.latest("c")
     assert info is not None
-    look = await app.runs.look(info.run_id)
+    look = await app._runs.look(info.run_id)
     [request] = [one.id for task in look.state.tasks.values() for one in task.requests]
-    await app.runs.send(info.run_id, {"request_id": request, "approved": True})
+    await app._runs.send(info.run_id, {"request_id": request, "approved": True})
     await until_end(app, info.run_id)
     answer = await client.get("/api/chat/c/stream")
     assert b"Done." in answer.content

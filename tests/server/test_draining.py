@@ -142,10 +142,10 @@ async def test_after_the_grace_restartable_runs_are_released_and_others_end_as_i
     run_ids = await asyncio.to_thread(stop_while_streaming)
     app = Tailrace({}, tmp_path / "log.db", worker=False)
     async with app.running():
-        shown = client_view(await app.runs.state(run_ids["endless"]))
+        shown = client_view(await app._runs.state(run_ids["endless"]))
         assert (shown["status"], shown["error"]["code"]) == ("failed", "interrupted")
-        assert client_view(await app.runs.state(run_ids["again"]))["status"] == "in_progress"
-        (claim,) = await app.runs.store.claim("next", ["again"], 10.0)  # at once: it was released
+        assert client_view(await app._runs.state(run_ids["again"]))["status"] == "in_progress"
+        (claim,) = await app._runs.store.claim("next", ["again"], 10.0)  # at once: it was released
         assert (claim.run_id, claim.attempt) == (run_ids["again"], 1)
 
 
@@ -172,7 +172,7 @@ async def test_an_application_that_stops_lets_its_runs_finish(tmp_path: Path) ->
 
     app = Tailrace({"a": restartable(agent)}, tmp_path / "log.db", grace=timedelta(seconds=20))
     async with app.running():
-        runs = app.runs
+        runs = app._runs
         run_id = await runs.start("a", "?")
         async for batch in runs.follow(run_id):
             if batch and batch[-1].event.sequence_number > 2:
@@ -208,4 +208,4 @@ async def test_a_drain_that_fails_at_a_signal_leaves_nothing_open(
     finally:
         signal.signal(signal.SIGTERM, before)
     with pytest.raises(RuntimeError, match="Not running"):
-        _ = app.runs
+        _ = app._runs

@@ -81,14 +81,14 @@ async def followed(
     app: Tailrace, client: httpx.AsyncClient, stage: Stage, agent: str, wire: str
 ) -> tuple[str, bytes]:
     """The run, and its whole stream, from a client that was there before the stage went on."""
-    run_id = await app.runs.start(agent, "?")
+    run_id = await app._runs.start(agent, "?")
     path = f"/runs/{run_id}/events"
     async with asyncio.timeout(120):
         coming = asyncio.ensure_future(client.get(path, params={"format": wire}))
-        await all_seen(app.runs.reader, run_id)
+        await all_seen(app._runs.reader, run_id)
         stage.go_on.set()
         answer = await coming
-    assert (await app.runs.info(run_id)).ended_at is None
+    assert (await app._runs.info(run_id)).ended_at is None
     return run_id, answer.content
 
 
@@ -123,7 +123,7 @@ async def test_a_chat_that_waits_for_people_ends_its_response(
     """The AI SDK sends an answer only when no response is open."""
     run_id, content = await followed(app, client, stage, "ask", "vercel-ui")
     assert content.endswith(b"data: [DONE]\n\n")
-    info = await app.runs.info(run_id)
+    info = await app._runs.info(run_id)
     async with asyncio.timeout(120):
         again = await client.get(f"/api/chat/{info.thread_id}/stream")
     assert again.content.endswith(b"data: [DONE]\n\n")
@@ -148,9 +148,9 @@ async def test_a_run_that_cannot_be_read_is_an_error_and_no_empty_stream(
     second = b'{"type":"task.in_progress","task_id":"r","sequence_number":2}'
     batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[second], privates=[b""])
     async with asyncio.timeout(120), app.running():
-        await app.runs.store.create(run)
+        await app._runs.store.create(run)
         if goes_on:
-            assert await app.runs.store.append([batch]) == [None]
+            assert await app._runs.store.append([batch]) == [None]
         async with client_of(app) as client:
             answer = await client.get("/runs/r/events", params={"format": name})
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, code)
@@ -165,8 +165,8 @@ async def test_a_resume_before_an_event_that_cannot_be_read_is_an_error(name: st
     broken = b'{"type":"task.in_progress","task_id":5,"sequence_number":2}'
     batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[broken], privates=[b""])
     async with asyncio.timeout(120), app.running():
-        await app.runs.store.create(run)
-        assert await app.runs.store.append([batch]) == [None]
+        await app._runs.store.create(run)
+        assert await app._runs.store.append([batch]) == [None]
         async with client_of(app) as client:
             query = {"format": name, "after": "1-1"}
             answer = await client.get("/runs/r/events", params=query)
@@ -183,8 +183,8 @@ async def test_only_task_sends_a_malformed_event_as_it_is_stored(name: str, brok
     run = NewRun(run_id="r", agent="a", thread_id="t", public=first)
     batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[broken, last], privates=[b"", b""])
     async with asyncio.timeout(120), app.running():
-        await app.runs.store.create(run)
-        assert await app.runs.store.append([batch]) == [None]
+        await app._runs.store.create(run)
+        assert await app._runs.store.append([batch]) == [None]
         async with client_of(app) as client:
             answer = await client.get("/runs/r/events", params={"format": name})
             state = await client.get("/runs/r")
@@ -206,10 +206,10 @@ async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> No
     created = b'{"type":"task.created","task_id":"next","sequence_number":1,"agent":"a"}'
     async with asyncio.timeout(120), app.running():
         for run_id, first in (("r", UNREADABLE[code]), ("next", created)):
-            await app.runs.store.create(
+            await app._runs.store.create(
                 NewRun(run_id=run_id, agent="a", thread_id="t", public=first)
             )
-        stream = ThreadStream(app.runs, TaskFormat(), "t", newest=await app.runs.latest("t"))
+        stream = ThreadStream(app._runs, TaskFormat(), "t", newest=await app._runs.latest("t"))
         content = b""
         while b"task.created" not in content:
             content += await stream.next() or b""

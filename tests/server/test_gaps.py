@@ -56,8 +56,8 @@ async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def finished(app: Tailrace, agent: str = "a") -> str:
-    run_id = await app.runs.start(agent, "?")
-    assert await app.runs.reader.ended(run_id, DEADLINE)
+    run_id = await app._runs.start(agent, "?")
+    assert await app._runs.reader.ended(run_id, DEADLINE)
     return run_id
 
 
@@ -68,8 +68,8 @@ async def frames(client: httpx.AsyncClient, run_id: str, **query: Any) -> list[S
 
 
 async def trim(app: Tailrace, run_id: str) -> dict[str, Any]:
-    state = await app.runs.state(run_id)
-    await app.runs.store.trim(run_id, save(state, private=True))
+    state = await app._runs.state(run_id)
+    await app._runs.store.trim(run_id, save(state, private=True))
     return client_view(state)
 
 
@@ -123,7 +123,7 @@ async def test_what_an_attempt_took_back_is_not_replayed_by_a_format_that_cannot
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:
     run_id = await finished(app, "hesitant")
-    assert (await app.runs.info(run_id)).attempts == 1
+    assert (await app._runs.info(run_id)).attempts == 1
     found = await frames(client, run_id, format="openai-responses")
     assert found[-2].event == "response.completed"
     assert "It is sunny." in found[-2].data
@@ -170,7 +170,7 @@ async def test_a_cursor_that_the_log_never_gave_is_a_gap_and_the_state(
 ) -> None:
     """It is neither the end of the stream nor its start, although the run has ended."""
     run_id = await finished(app)
-    info = await app.runs.info(run_id)
+    info = await app._runs.info(run_id)
     text = cursor.format(first=info.epoch - 1, epoch=info.epoch, last=info.last_seq)
     gap, snapshot = await read_after(client, run_id, "task", text)
     assert (gap["type"], gap["reason"]) == ("task.gap", reason)
@@ -182,7 +182,7 @@ async def test_a_place_that_a_run_never_had_is_a_gap_in_the_run_format(
     app: Tailrace, client: httpx.AsyncClient, cursor: str
 ) -> None:
     run_id = await finished(app)
-    place = f"{(await app.runs.info(run_id)).epoch}-{cursor}"
+    place = f"{(await app._runs.info(run_id)).epoch}-{cursor}"
     gap, first, *_ = await read_after(client, run_id, "run", place)
     assert gap["type"] == "run.gap"
     assert gap["data"]["reason"] == ("beyond_end" if cursor == "999" else "unknown")
@@ -230,14 +230,14 @@ async def test_the_cursor_of_another_run_is_a_gap(
 @pytest.mark.parametrize("wire", ["task", "run", "agents"])
 async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -> None:
     for thread_id in ("one", "two"):
-        assert await app.runs.reader.ended(
-            await app.runs.start("a", "?", thread_id=thread_id), DEADLINE
+        assert await app._runs.reader.ended(
+            await app._runs.start("a", "?", thread_id=thread_id), DEADLINE
         )
     format_ = FORMATS[wire]
     assert isinstance(format_, ThreadFormat)
     cursors: set[str] = set()
     async with aclosing(
-        aiter(ThreadStream(app.runs, format_, "one", newest=await app.runs.latest("one")))
+        aiter(ThreadStream(app._runs, format_, "one", newest=await app._runs.latest("one")))
     ) as pieces:
         async for piece in pieces:
             cursors |= {frame.id for frame in SseParser().feed(piece) if frame.id}
@@ -248,7 +248,7 @@ async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -
         point = read_thread_cursor(format_, cursor)
         async with aclosing(
             aiter(
-                ThreadStream(app.runs, format_, "two", point, newest=await app.runs.latest("two"))
+                ThreadStream(app._runs, format_, "two", point, newest=await app._runs.latest("two"))
             )
         ) as pieces:
             found = [await anext(pieces), await anext(pieces)]
@@ -260,7 +260,9 @@ async def test_the_number_of_another_run_or_epoch_is_refused(
 ) -> None:
     runs = [f"run_{number}" for number in range(8)]
     for run_id in runs:
-        assert await app.runs.reader.ended(await app.runs.start("a", "?", run_id=run_id), DEADLINE)
+        assert await app._runs.reader.ended(
+            await app._runs.start("a", "?", run_id=run_id), DEADLINE
+        )
     for run_id, other in pairwise([*runs, runs[0]]):
         query = {"snapshot": "true"} if run_id == runs[0] else {}
         sent = await frames(client, run_id, format="openai-responses", **query)

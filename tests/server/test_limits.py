@@ -24,7 +24,7 @@ async def test_a_request_that_waits_for_its_run_counts_as_a_stream() -> None:
             assert app._server is not None
             open_now = app._server.connections
             await until(lambda: len(open_now) == 1)
-            [run] = await app.runs.of("ann").newest(9)
+            [run] = await app._runs.of("ann").newest(9)
             path = f"/runs/{run.run_id}"
             assert (await ann.head(f"{path}/events")).status_code == 429
             assert (await ann.post("/v1/responses", json=body)).status_code == 429
@@ -82,7 +82,7 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
         # No run starts whose stream would be refused: the client would start it again.
         body = {"model": "assistant", "input": "?", "stream": True}
         assert (await ann.post("/v1/responses", json=body)).status_code == 429
-        assert [run.run_id for run in await app.runs.of("ann").newest(9)] == [run_id]
+        assert [run.run_id for run in await app._runs.of("ann").newest(9)] == [run_id]
         await stream.leave()
         assert (await ann.post("/v1/responses", json=body)).status_code == 200
         again = OpenStream(app, f"/runs/{run_id}/events", "ann")

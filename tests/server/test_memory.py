@@ -120,8 +120,8 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
 
 
 async def finished(app: Tailrace) -> str:
-    run_id = await app.runs.start("a", "?")
-    assert await app.runs.reader.ended(run_id, 120)
+    run_id = await app._runs.start("a", "?")
+    assert await app._runs.reader.ended(run_id, 120)
     return run_id
 
 
@@ -160,7 +160,7 @@ async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
 
 async def test_a_large_run_is_the_same_object_for_clients_as_for_python(app: Tailrace) -> None:
     run_id = await finished(app)
-    state = await app.runs.state(run_id)
+    state = await app._runs.state(run_id)
     async with client_of(app) as client:
         answer = await client.get(f"/runs/{run_id}")
         assert answer.headers["content-length"] == str(len(answer.content))
@@ -210,23 +210,23 @@ async def test_clients_that_share_the_snapshot_of_a_run_each_get_all_later_event
 ) -> None:
     app = Tailrace({"a": lengthy}, tmp_path / "log.db")
     async with app.running(), asyncio.timeout(120):
-        run_id = await app.runs.start("a", "?")
-        async for batch in app.runs.follow(run_id):
+        run_id = await app._runs.start("a", "?")
+        async for batch in app._runs.follow(run_id):
             if isinstance(batch[-1].event, OutputItemAdded):  # the agent waits in its last message
                 break
-        state = await app.runs.state(run_id)
-        streams = [RunStream(app.runs, wire, run_id, snapshot=True) for _ in range(3)]
+        state = await app._runs.state(run_id)
+        streams = [RunStream(app._runs, wire, run_id, snapshot=True) for _ in range(3)]
         held = [[await stream.next()] for stream in streams]
         assert len({id(stream._opening) for stream in streams}) == 1
         # One client has the whole opening before the run goes on, the others stand in it.
         while streams[0]._piece is not None:
             held[0].append(await streams[0].next())
         assert streams[0].closing("Bye.") == b"".join(opened(wire, state, 1)[0].close("Bye."))
-        await app.runs.send(run_id, ["and ", "so ", "on"])
-        assert await app.runs.reader.ended(run_id, 60)
+        await app._runs.send(run_id, ["and ", "so ", "on"])
+        assert await app._runs.reader.ended(run_id, 60)
         for stream, pieces in zip(streams, held, strict=True):
             pieces += [piece async for piece in stream]
-        events = [one async for batch in app.runs.follow(run_id, state) for one in batch]
+        events = [one async for batch in app._runs.follow(run_id, state) for one in batch]
     encoder, frames = opened(wire, state, events[0].epoch)
     expected = b"".join([*frames, *(frame for one in events for frame in encoder.encode(one))])
     for pieces in held:
@@ -235,7 +235,7 @@ async def test_clients_that_share_the_snapshot_of_a_run_each_get_all_later_event
 
 async def test_nothing_is_sent_into_the_middle_of_an_opening(app: Tailrace) -> None:
     run_id = await finished(app)
-    stream = RunStream(app.runs, task.FORMAT, run_id, snapshot=True)
+    stream = RunStream(app._runs, task.FORMAT, run_id, snapshot=True)
     first = await stream.next()
     assert first is not None
     assert not stream.over
@@ -252,7 +252,7 @@ async def test_the_stored_state_of_an_ended_run_is_sent_as_it_is(
     run_id = await finished(app)
 
     async def opening() -> tuple[bytes, RunStream]:
-        stream = RunStream(app.runs, task.FORMAT, run_id, snapshot=True)
+        stream = RunStream(app._runs, task.FORMAT, run_id, snapshot=True)
         first = await stream.next() or b""
         return re.sub(rb"^retry: \d+\n\n", b"", first), stream
 
@@ -284,9 +284,9 @@ async def test_the_answers_of_some_ended_runs_are_kept_for_the_next_clients(
             return [re.sub(rb"^retry: \d+\n\n", b"", one.content) for one in asked]
 
         first = await snapshots()
-        assert len(app.runs.streams.wholes._values) == RECENT_WHOLES
+        assert len(app._runs.streams.wholes._values) == RECENT_WHOLES
         del runs[0]
         monkeypatch.delattr(follow, "public_part")  # which unpacks a stored state
         assert await snapshots() == first[1:]
-        await app.runs.delete(runs[0])
+        await app._runs.delete(runs[0])
         assert (await client.get(f"/runs/{runs[0]}/events?snapshot=true")).status_code == 404

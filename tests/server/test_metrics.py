@@ -24,9 +24,9 @@ async def test_metrics_count_runs_events_streams_and_requests_without_names() ->
         run = (await ann.post("/runs", json={"agent": "assistant"})).json()
         stream = await ann.get(f"/runs/{run['run_id']}/events")
         parked = (await ann.post("/runs", json={"agent": "asking"})).json()
-        while not app.runs.worker or not app.runs.worker.parked:
-            await app.runs.reader.ended(parked["run_id"], 0.02)
-        stored = sum(one.last_seq for one in await app.runs.store.latest_runs(owner="ann"))
+        while not app._runs.worker or not app._runs.worker.parked:
+            await app._runs.reader.ended(parked["run_id"], 0.02)
+        stored = sum(one.last_seq for one in await app._runs.store.latest_runs(owner="ann"))
         await ann.get("/runs/unknown")
         await ann.get("/made/up")
         await ann.get("/health", headers={"host": "evil.com"})

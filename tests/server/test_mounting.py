@@ -44,16 +44,16 @@ def test_a_mounted_application_starts_with_the_first_request(tmp_path: Path) -> 
         async with client(mounted(app)) as asking:
             answers = await asyncio.gather(*(asking.get("/ai/agents") for _ in range(5)))
             assert {answer.status_code for answer in answers} == {200}
-            runs = app.runs
+            runs = app._runs
             body = {"model": "hello", "input": "?"}
             answer = (await asking.post("/ai/v1/responses", json=body)).json()
             assert answer["status"] == "completed"
-            assert app.runs is runs
+            assert app._runs is runs
 
     for _ in range(2):  # it stops with its event loop, and starts again in the next
         asyncio.run(use())
         with pytest.raises(RuntimeError, match="Not running"):
-            _ = app.runs
+            _ = app._runs
 
 
 async def test_links_carry_the_prefix_of_the_mount(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ async def test_a_composed_lifespan_starts_and_stops_it_with_the_host(tmp_path: P
 
     host = mounted(app, lifespan=lifespan)
     async with host.router.lifespan_context(host):
-        runs = app.runs
+        runs = app._runs
         async with client(host) as asking:
             assert (await asking.get("/ai/health")).status_code == 200
-        assert app.runs is runs
+        assert app._runs is runs
     with pytest.raises(RuntimeError, match="Not running"):
-        _ = app.runs
+        _ = app._runs
 
 
 async def test_a_start_that_fails_is_tried_again_by_the_next_request(tmp_path: Path) -> None:

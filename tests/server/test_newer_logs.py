@@ -61,8 +61,8 @@ async def stored(app: Tailrace, trace: str, *, ended: bool = True) -> list[bytes
     batch = Batch(
         run_id=RUN, epoch=1, first_seq=2, publics=later, privates=[b""] * len(later), ended=ended
     )
-    await app.runs.store.create(run)
-    assert await app.runs.store.append([batch]) == [None]
+    await app._runs.store.create(run)
+    assert await app._runs.store.append([batch]) == [None]
     return lines
 
 
@@ -111,12 +111,12 @@ async def test_a_run_with_a_new_value_is_ended_past_its_attempts(
 ) -> None:
     await stored(app, trace, ended=False)
     for _ in range(MAX_ATTEMPTS):
-        assert await app.runs.store.take_over(RUN, "the dead", 0.0) is not None
+        assert await app._runs.store.take_over(RUN, "the dead", 0.0) is not None
     calls.clear()
     worker = Tailrace({"a": agent}, database, grace=timedelta(0))
     async with worker.running():
-        assert await app.runs.reader.ended(RUN, 120)
+        assert await app._runs.reader.ended(RUN, 120)
     view = (await client.get(f"/runs/{RUN}")).json()
     assert (view["status"], view["error"]["code"]) == ("failed", "too_many_attempts")
     assert calls == [], "the agent is not started again"
-    assert (await app.runs.info(RUN)).attempts == MAX_ATTEMPTS + 1
+    assert (await app._runs.info(RUN)).attempts == MAX_ATTEMPTS + 1

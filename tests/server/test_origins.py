@@ -73,7 +73,7 @@ async def test_no_other_origin_is_allowed(asking: httpx.AsyncClient, origin: str
 
 
 def test_an_application_lists_no_origin_by_default() -> None:
-    assert Tailrace({}).origins == frozenset()
+    assert Tailrace({})._origins == frozenset()
 
 
 @pytest.mark.parametrize("origin", ["*", "localhost:3000", f"{PAGE}/", f"{PAGE}/page", "null"])

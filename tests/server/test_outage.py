@@ -181,7 +181,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
     ):
         monkeypatch.setattr(router, "STORE_SECONDS", 60.0)
         run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
-        assert await app.runs.reader.ended(run_id, 120)
+        assert await app._runs.reader.ended(run_id, 120)
         monkeypatch.setattr(router, "STORE_SECONDS", limit)
         slow.set()
         assert (await client.get(f"/runs/{run_id}{path}")).status_code == 503
@@ -190,7 +190,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
 
 
 async def test_a_server_that_stops_is_not_ready(app: Tailrace, client: httpx.AsyncClient) -> None:
-    await app.runs.drain(0)
+    await app._runs.drain(0)
     ready = await client.get("/ready")
     assert (ready.status_code, ready.json()["store"]) == (503, "ok")
 
@@ -315,12 +315,12 @@ async def test_an_error_of_one_run_is_no_outage(
     app = Tailrace({"a": agent}, store=store)
     async with asyncio.timeout(120), app.running(), client_of(app) as client:
         run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
-        assert await app.runs.reader.ended(run_id, 120)
+        assert await app._runs.reader.ended(run_id, 120)
         damage = "update batches set public = x'00' where run_id = ?"
         await store._writer.call(lambda db: db.execute(damage, (run_id,)).close())
         assert (await client.get(f"/runs/{run_id}/events")).status_code == 503
         assert (await client.get("/ready")).status_code == 200
-        assert app.runs.outage.count == 0
+        assert app._runs.outage.count == 0
     assert lines(caplog) == []
 
 
@@ -331,16 +331,16 @@ async def test_takeovers_are_logged(
     monkeypatch.setattr(all_runs, "CANCEL_SECONDS", 0.05)
     app = Tailrace({"a": agent}, tmp_path / "log.db", worker=False)
     async with asyncio.timeout(120), app.running():
-        run_id = await app.runs.start("a", "?")
-        await app.runs.cancel(run_id)
+        run_id = await app._runs.start("a", "?")
+        await app._runs.cancel(run_id)
         assert f"run {run_id} (agent a) is ended here" in caplog.text
-        run_id = await app.runs.start("a", "?")
-        store = app.runs.store
+        run_id = await app._runs.start("a", "?")
+        store = app._runs.store
         (claim,) = await store.claim("lost", ["a"], 0.01)
         state = await whole_state(store, run_id)
-        emitter = Pipeline(store, app.runs.bus).writer(run_id, claim.epoch, state)
+        emitter = Pipeline(store, app._runs.bus).writer(run_id, claim.epoch, state)
         emitter.emit(TaskInProgress(task_id=run_id))
         await emitter.drain()
         async with Tailrace({"a": agent}, tmp_path / "log.db").running():
-            assert await app.runs.reader.ended(run_id, 120)
+            assert await app._runs.reader.ended(run_id, 120)
         assert f"took over run {run_id} (agent a, thread " in caplog.text

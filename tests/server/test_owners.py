@@ -56,7 +56,7 @@ async def test_a_foreign_run_is_an_unknown_run_at_every_route_and_in_every_forma
 async def test_a_thread_is_its_owners_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(hers, 120)
         assert (await bob.get("/threads")).json() == {"threads": [], "next": None}
         assert (await bob.get("/threads", params={"before": hers})).status_code == 404
         foreign, unknown = await bob.get("/threads/t"), await bob.get("/threads/u")
@@ -74,7 +74,7 @@ async def test_a_thread_is_its_owners_alone() -> None:
             )
         # The same name is another thread for him, and continues nothing of hers.
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(his, 120)
+        assert await app._runs.reader.ended(his, 120)
         for caller, run_id in ((ann, hers), (bob, his)):
             (listed,) = (await caller.get("/threads")).json()["threads"]
             assert (listed["thread_id"], listed["last_run_id"], listed["runs"]) == ("t", run_id, 1)
@@ -86,10 +86,10 @@ async def test_the_stream_of_a_thread_has_the_runs_of_its_owner_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
-        assert await app.runs.reader.ended(his, 120)
+        assert await app._runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(his, 120)
         for owner, run_id in (("ann", hers), ("bob", his)):
-            runs = app.runs.of(owner)
+            runs = app._runs.of(owner)
             found = [run async for run in _first(runs.thread_runs("t"))]
             assert [run.run_id for run in found] == [run_id]
 
@@ -106,7 +106,7 @@ async def _first(runs: Any) -> AsyncIterator[Any]:
 async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 120)
+        assert await app._runs.reader.ended(hers, 120)
         item = (await ann.get(f"/v1/responses/resp_{hers}")).json()["output"][0]["id"]
         body: Any = {"agent": "assistant", "input": "?", "previous_run_id": hers}
         assert (await bob.post("/runs", json=body)).status_code == 404
@@ -129,7 +129,7 @@ async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
         body = {"threadId": "d", "runId": "his", "messages": conversation}
         assert (await bob.post("/ag-ui/assistant", json=body)).status_code == 200
         for thread in ("c", "d"):
-            latest = await app.runs.of("bob").latest(thread)
+            latest = await app._runs.of("bob").latest(thread)
             assert latest is not None
             assert latest.previous_run_id is None
 
@@ -156,7 +156,7 @@ async def test_two_principals_may_choose_the_same_run_id_and_neither_notices() -
 async def test_a_blob_is_found_by_those_whose_runs_use_it() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann)
-        sha256 = await app.runs.store.put_blob(b"x", "text/plain", hers)
+        sha256 = await app._runs.store.put_blob(b"x", "text/plain", hers)
         assert (await ann.get(f"/blobs/{sha256}")).content == b"x"
         foreign, unknown = await bob.get(f"/blobs/{sha256}"), await bob.get(f"/blobs/{'0' * 64}")
         assert (foreign.status_code, unknown.status_code) == (404, 404)

@@ -445,7 +445,7 @@ async def test_a_proxy_that_stops_before_the_answer_says_so() -> None:
                 proxy._forward.stopping.clear()
                 pending = asyncio.ensure_future(client.post(path, json={}))
                 await asked.wait()
-                proxy.stop_streams()
+                await proxy.drain()
                 found = await pending
                 assert found.status_code == 503
                 assert found.json()["error"]["code"] == "stopping"
@@ -467,7 +467,7 @@ async def test_a_proxy_that_stops_tells_its_clients() -> None:
         ):
             async for chunk in found.aiter_raw():
                 body += chunk
-                proxy.stop_streams()
+                await proxy.drain()
     assert "stopping" in events_of(body)[-1]["response"]["error"]["message"]
 
 

@@ -90,16 +90,16 @@ async def chat(
     async with asyncio.timeout(DEADLINE):
         answer = await client.post("/api/chat", json=body, headers=headers)
     assert answer.status_code == 200
-    found = await app.runs.latest(thread)
+    found = await app._runs.latest(thread)
     assert found is not None
     return found
 
 
 async def until_cancelled(app: Tailrace, run: RunInfo) -> None:
     async with asyncio.timeout(DEADLINE):
-        async for _ in app.runs.follow(run.run_id):
+        async for _ in app._runs.follow(run.run_id):
             pass
-    root = (await app.runs.look(run.run_id)).state.root
+    root = (await app._runs.look(run.run_id)).state.root
     assert root is not None
     assert (root.status, root.reason) == ("cancelled", REPLACED)
 
@@ -112,7 +112,7 @@ async def settled(app: Tailrace, client: httpx.AsyncClient) -> None:
 
 
 async def is_open(app: Tailrace, run: RunInfo) -> bool:
-    return (await app.runs.info(run.run_id)).ended_at is None
+    return (await app._runs.info(run.run_id)).ended_at is None
 
 
 async def test_a_run_that_asks_is_cancelled_when_its_message_is_regenerated(
@@ -143,11 +143,11 @@ async def test_runs_after_an_edited_message_are_cancelled_and_runs_before_it_sta
 
 
 async def test_a_run_that_works_is_left_to_end(app: Tailrace, client: httpx.AsyncClient) -> None:
-    run_id = await app.runs.start("works", "Hi", thread_id="c")
+    run_id = await app._runs.start("works", "Hi", thread_id="c")
     asks = await chat(app, client, [user("Hi")])
     await chat(app, client, [user("Hello")], "parrot")
     await until_cancelled(app, asks)
-    assert (await app.runs.info(run_id)).ended_at is None
+    assert (await app._runs.info(run_id)).ended_at is None
 
 
 async def test_ag_ui_cancels_what_a_client_no_longer_shows(
@@ -158,7 +158,7 @@ async def test_ag_ui_cancels_what_a_client_no_longer_shows(
         body = {"threadId": "c", "runId": run_id, "messages": [{"role": "user", "content": "Hi"}]}
         async with asyncio.timeout(DEADLINE):
             assert (await client.post("/ag-ui/mailer", json=body)).status_code == 200
-        found.append(await app.runs.info(run_id))
+        found.append(await app._runs.info(run_id))
     await until_cancelled(app, found[0])
     assert await is_open(app, found[1])
 
@@ -173,11 +173,11 @@ async def test_branches_of_other_apis_exist_side_by_side(
     if path == "/v1/responses":
         body = {"model": "parrot", "input": "?", "previous_response_id": f"resp_{first.run_id}"}
     assert (await client.post(path, json=body)).is_success
-    branch = await app.runs.latest("c")
+    branch = await app._runs.latest("c")
     assert branch is not None
     assert branch.previous_run_id == first.run_id
     async with asyncio.timeout(DEADLINE):
-        async for _ in app.runs.follow(branch.run_id):
+        async for _ in app._runs.follow(branch.run_id):
             pass
     await settled(app, client)
     assert await is_open(app, asks)
@@ -207,7 +207,7 @@ async def test_a_replaced_run_that_cannot_be_read_is_logged(
         raise StorageBusy("The store is away.")
 
     await chat(app, client, [user("Hi")])
-    monkeypatch.setattr(type(app.runs), "of_thread", away)
+    monkeypatch.setattr(type(app._runs), "of_thread", away)
     with caplog.at_level(logging.WARNING, "tailrace"):
         await chat(app, client, [user("Hi")])
         async with asyncio.timeout(DEADLINE):

@@ -164,7 +164,7 @@ async def test_a_server_that_stops_never_answers_with_an_empty_stream_that_looks
     app = Tailrace({}, "sqlite://:memory:")
     async with app.running():
         point = ResumePoint(Cursor(5)) if resumed and wire.resumable else None
-        source = RunStream(app.runs, wire, "r", point)
+        source = RunStream(app._runs, wire, "r", point)
         connections, client = Connections(), Client()
         connections.stop()
         await ended(await answering(connections, source, client))
@@ -274,7 +274,7 @@ async def test_a_stream_that_is_cut_before_its_first_bytes_ends_as_if_it_had_not
     wire = FORMATS["openai-responses"]
     app = Tailrace({"waits": receive}, tmp_path / "log.db", grace=timedelta(0))
     async with app.running():
-        stream = RunStream(app.runs, wire, await app.runs.start("waits", "?"), snapshot=True)
+        stream = RunStream(app._runs, wire, await app._runs.start("waits", "?"), snapshot=True)
 
         async def cut(self: Stream, *, wait: bool = True) -> bytes | None:
             raise asyncio.CancelledError

@@ -293,7 +293,8 @@ async def test_a_connection_ends_with_the_server_and_after_an_hour(
 ) -> None:
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
-        app.stop_streams()
+        assert app._server is not None
+        app._server.stop()
         event = await socket.event()
         assert (event["status"], event["error"]["code"]) == (503, "stopping")
         assert await socket.message() == {"type": "websocket.close", "code": 1012}

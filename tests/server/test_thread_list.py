@@ -103,20 +103,20 @@ async def test_a_run_that_ends_while_it_is_listed_is_listed_as_ended(tmp_path: P
     app = Tailrace([slow], tmp_path / "list.db")
     async with app.running():
         run = await app.start("slow", "Go.")
-        async for batch in app.runs.follow(run.id):
+        async for batch in app._runs.follow(run.id):
             if batch[-1].event.type == "task.in_progress":
                 break
-        before = await app.runs.find(run.id)
+        before = await app._runs.find(run.id)
         assert before is not None
         go_on.set()
         await run.result()
         lists = ThreadList()
-        assert (await lists._look(app.runs, before)).status == "in_progress"
+        assert (await lists._look(app._runs, before)).status == "in_progress"
         for _ in range(2):
-            (thread,) = (await lists.threads(app.runs))["threads"]
+            (thread,) = (await lists.threads(app._runs))["threads"]
             assert thread["status"] == "completed"
             # A slower request that began before the end.
-            assert (await lists._look(app.runs, before)).status == "completed"
+            assert (await lists._look(app._runs, before)).status == "completed"
 
 
 async def test_a_page_after_an_unknown_run_is_refused(client: httpx.AsyncClient) -> None:

@@ -251,8 +251,8 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[T
 
 
 async def finished(app: Tailrace) -> str:
-    run_id = await app.runs.start("a", "?", thread_id="t")
-    assert await app.runs.reader.ended(run_id, 120)
+    run_id = await app._runs.start("a", "?", thread_id="t")
+    assert await app._runs.reader.ended(run_id, 120)
     return run_id
 
 
@@ -261,7 +261,7 @@ async def frames_of(
 ) -> list[SseEvent]:
     """The first frames of the thread `t` after a cursor, and nothing more for the moment."""
     place = read_thread_cursor(wire, cursor) if cursor else None
-    source = aiter(ThreadStream(app.runs, wire, "t", place, newest=await app.runs.latest("t")))
+    source = aiter(ThreadStream(app._runs, wire, "t", place, newest=await app._runs.latest("t")))
     found: list[SseEvent] = []
     parser = SseParser()
     async for piece in source:
@@ -274,8 +274,8 @@ async def frames_of(
 
 async def test_a_trimmed_run_is_a_gap_and_the_next_run_follows(app: Tailrace) -> None:
     runs = [await finished(app) for _ in range(2)]
-    state = await app.runs.state(runs[0])
-    await app.runs.store.trim(runs[0], save(state, private=True))
+    state = await app._runs.state(runs[0])
+    await app._runs.store.trim(runs[0], save(state, private=True))
     old, new = f"1:{first_epoch(runs[0]) + 1}-", f"2:{first_epoch(runs[1])}-"
     for cursor in (None, "0", f"{old}2"):
         gap, snapshot, first, *_ = await frames_of(app, cursor, 4)
@@ -298,8 +298,8 @@ async def test_named_events_can_be_cut_anywhere_and_report_what_retention_took(
     assert [frame.event for frame in whole] == names * 2
     for cut, frame in enumerate(whole[:-1], 1):
         assert await frames_of(app, frame.id, 10 - cut, run.FORMAT) == whole[cut:]
-    state = await app.runs.state(runs[0])
-    await app.runs.store.trim(runs[0], save(state, private=True))
+    state = await app._runs.state(runs[0])
+    await app._runs.store.trim(runs[0], save(state, private=True))
     for cursor in (None, whole[1].id):
         found = await frames_of(app, cursor, 11, run.FORMAT)
         assert [frame.event for frame in found] == ["run.gap", *names, *names]
@@ -313,7 +313,7 @@ async def test_named_events_can_be_cut_anywhere_and_report_what_retention_took(
 async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None:
     runs = [await finished(app) for _ in range(3)]
     for run_id in runs[:2]:
-        await app.runs.store.delete(run_id)
+        await app._runs.store.delete(run_id)
     gap, first, *_ = await frames_of(app, cursor, 3)
     notice = json.loads(gap.data)
     assert (gap.id, notice["type"], notice["reason"]) == ("3:0", "task.gap", "deleted")
@@ -324,7 +324,7 @@ async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None
 
 async def test_a_client_of_a_deleted_run_gets_the_gap_with_the_next_run(app: Tailrace) -> None:
     only = await finished(app)
-    await app.runs.store.delete(only)
+    await app._runs.store.delete(only)
     following = asyncio.ensure_future(frames_of(app, "1:1-9", 2))
     later = await finished(app)
     gap, first, *_ = await following
@@ -337,7 +337,7 @@ async def test_a_stream_of_a_thread_asks_the_store_once_for_its_newest_run(
 ) -> None:
     await finished(app)
     [frame] = (await frames_of(app, None, 1))[:1]
-    monkeypatch.setattr(app.runs.store, "last_ordinal", None)  # a second question would raise
+    monkeypatch.setattr(app._runs.store, "last_ordinal", None)  # a second question would raise
     for cursor in (None, frame.id):
         assert await frames_of(app, cursor, 1)
 
@@ -347,7 +347,7 @@ async def test_a_silent_thread_is_kept_alive(
 ) -> None:
     monkeypatch.setattr(server_thread, "HEARTBEAT_SECONDS", 1.0)
     monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 1.0)
-    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", newest=await app.runs.latest("t")))
+    source = aiter(ThreadStream(app._runs, task.FORMAT, "t", newest=await app._runs.latest("t")))
     pieces = [await anext(source) for _ in range(4)]
     assert pieces[0].startswith(b"retry: ")
     assert pieces[1].startswith(b": thread t has no runs")
@@ -358,12 +358,12 @@ async def test_a_silent_thread_is_kept_alive(
 async def test_a_run_deleted_while_it_is_followed_is_a_gap_before_the_next_run(
     app: Tailrace,
 ) -> None:
-    store = app.runs.store
+    store = app._runs.store
     first, second = [await finished(app) for _ in range(2)]
-    seen = await app.runs.store.read(first, 0)
-    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", newest=await app.runs.latest("t")))
+    seen = await app._runs.store.read(first, 0)
+    source = aiter(ThreadStream(app._runs, task.FORMAT, "t", newest=await app._runs.latest("t")))
     assert (await anext(source)).startswith(b"retry: ")
-    reading = app.runs.store.read_lines
+    reading = app._runs.store.read_lines
 
     async def read(run_id: str, after: int, limit: int = 10_000) -> Any:
         await store.delete(first)

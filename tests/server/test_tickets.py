@@ -24,7 +24,7 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
     async with serving(ApiKeys(file)) as (app, client), client(key) as ann, client() as page:
         run_id = await begun(ann)
         other = await begun(ann)
-        assert await app.runs.reader.ended(run_id, 120)
+        assert await app._runs.reader.ended(run_id, 120)
         path = f"/runs/{run_id}/events"
         made = await ann.post("/tickets", json={"path": f"{path}?format=run"})
         assert made.status_code == 201

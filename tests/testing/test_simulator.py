@@ -22,7 +22,7 @@ from tailrace.models.recording import record
 from tailrace.ports import Request
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.model_calls.scripts import call, cut, fail, garbage, say, silence, think, wait
-from tailrace.testing.provider_rules.anthropic_fields import MESSAGES
+from tailrace.testing.provider_rules.anthropic_messages.fields import MESSAGES
 from tailrace.testing.provider_rules.openai_fields import CHAT, RESPONSES
 from tailrace.testing.simulator import RecordedAnswer, Simulator, recorded_calls
 from tests.ingest.streams import recordings

@@ -13,7 +13,7 @@ from tailrace.core.items import (
 )
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.openai_responses import (
-    DONE,
+    DONE_FRAME,
     FORMAT,
     response_object,
 )
@@ -41,7 +41,7 @@ def test_the_strict_reader_takes_the_written_runs(script: Script) -> None:
 def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     # With an id anywhere, openai-python reads the blank line after a comment as an event.
     frames = flat(encoded(FORMAT, scripts.everything().events))
-    assert frames[-1] == DONE
+    assert frames[-1] == DONE_FRAME
     assert not [frame for frame in frames if b"\nid:" in frame or frame.startswith(b"id:")]
     assert FORMAT.heartbeat.startswith(b":")
     assert FORMAT.preamble() == b""

@@ -13,7 +13,7 @@ from tailrace.core.snapshot import fork
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
-    DONE,
+    DONE_FRAME,
     FORMAT,
     response_object,
 )
@@ -48,7 +48,7 @@ def test_a_cursor_is_a_number_that_needs_no_state() -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Script) -> None:
     whole = flat(encoded(FORMAT, script.events))
-    assert whole[-1] == DONE
+    assert whole[-1] == DONE_FRAME
     for place, frame in enumerate(whole[:-1]):
         assert frame + gone_on(script, frame) == b"".join(whole[place:])
 
@@ -60,7 +60,7 @@ def test_a_cursor_of_a_joined_stream_goes_on_with_the_very_next_frame(script: Sc
         encoder, frames = FORMAT.open(folded(script.events[:place]))
         whole = frames + flat([encoder.encode(one) for one in recorded[place:]])
         for index in {0, len(frames) - 1, len(frames), len(whole) - 2} & set(range(len(whole))):
-            if whole[index] != DONE:
+            if whole[index] != DONE_FRAME:
                 assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
 
 
@@ -69,7 +69,7 @@ def test_the_last_frame_has_no_number_to_go_on_from() -> None:
     *_, last, _ = flat(encoded(FORMAT, script.events))
     number = events_of([last])[0]["sequence_number"]
     frame = b'event: x\ndata: {"type":"x","sequence_number":%d}\n\n'
-    assert gone_on(script, frame % number) == DONE
+    assert gone_on(script, frame % number) == DONE_FRAME
     with pytest.raises(InvalidCursor):
         gone_on(script, frame % (number + 1))
 

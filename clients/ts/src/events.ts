@@ -7,7 +7,7 @@ import type { Annotation, Data, ErrorInfo, File, Image, InputRequest, Item, Refu
  *
  * A child names its parent and the call that it answers. The run continues `previous_run_id`; with
  * `previous_seq`, as that run was after this event. `reference_start` is the first number
- * of the task's reference pool; earlier turns issued the numbers below it.
+ * of the task's reference pool; earlier runs issued the numbers below it.
  */
 export interface TaskCreated {
   readonly type: "task.created";

@@ -16,7 +16,11 @@ export interface ErrorInfo {
   readonly retry_after?: number;
 }
 
-/** A file that the client may fetch; `bucket` and `path` make it an attachment of S1. */
+/**
+ * A file that the client may fetch.
+ *
+ * With `bucket` and `path` it is an attachment: a file in the application's own storage.
+ */
 export interface File {
   readonly type: "file";
   readonly url: string;

@@ -71,7 +71,7 @@ def demo(
             app = Tailrace([agent])
             # Whatever the variables and tailrace.toml say: the demo needs no key and no service.
             given = {"database": db or Path(folder) / "demo.db", "grace": timedelta(0)}
-            app.configure(read_settings(given, {CONFIG_VARIABLE: os.devnull}))
+            app._configure(read_settings(given, {CONFIG_VARIABLE: os.devnull}))
         except TailraceError as error:
             fail(str(error))
         shows = _Show(app, QUESTION, once=once, as_json=as_json)
@@ -126,7 +126,7 @@ class _Show:
             async with BackgroundScreen(open_screen(as_json=self._as_json)) as screen:
                 answering = Answering(run, screen, self._manner, keys)
                 try:
-                    async for batch in self._app.runs.follow(run.id):
+                    async for batch in self._app._runs.follow(run.id):
                         await screen.show([recorded.event for recorded in batch])
                         answering.look()
                 finally:

@@ -159,8 +159,8 @@ def _configuration(application: str | None, everything: bool) -> list[Finding]:
         app = find_app(application)
     except TailraceError as error:
         return [Finding("bad", str(error)), *_settings(settings, everything)]
-    keys = getattr(app.auth, "path", None)  # of `ApiKeys`
-    findings = [*_settings(app.settings, everything), *_api_keys(keys)]
+    keys = getattr(app._auth, "path", None)  # of `ApiKeys`
+    findings = [*_settings(app._settings, everything), *_api_keys(keys)]
     return findings + asyncio.run(_application(app))
 
 
@@ -203,13 +203,13 @@ def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 async def _application(app: Any) -> list[Finding]:
     agents = ", ".join(sorted(app.agents)) or "none"
     findings = [Finding("ok", f"agents: {agents}"), *_tools(app.agents)]
-    app.worker = False
+    app._worker = False
     began = time.perf_counter()
     try:
         async with app.running():
             taken = 1000 * (time.perf_counter() - began)
             findings.append(Finding("ok", f"store and bus open ({taken:.0f} ms)"))
-            for name, part in (("store", app.runs.store), ("bus", app.runs.bus)):
+            for name, part in (("store", app._runs.store), ("bus", app._runs.bus)):
                 findings.append(await _checked(name, part))
     except TailraceError as error:
         fix = "check the database and bus URLs, and that the services run"

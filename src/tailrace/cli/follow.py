@@ -15,7 +15,6 @@ import typer
 
 from tailrace.cli.messages import fail, say_aside
 from tailrace.cli.remote import (
-    ENDED,
     LOCAL,
     Db,
     KeyOption,
@@ -30,6 +29,7 @@ from tailrace.cli.remote import (
 from tailrace.cli.screen import INTERRUPTED, AsJson, open_screen
 from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
+from tailrace.core.state import ENDED
 from tailrace.core.view import client_view
 
 EVENTS_PER_SECOND = 60.0

@@ -38,7 +38,7 @@ def run_server(
     free port if the port is taken.
     """
     is_local = host in ("127.0.0.1", "::1", "localhost")
-    if not is_local and not insecure and getattr(app, "auth", None) is None:
+    if not is_local and not insecure and getattr(app, "_auth", None) is None:
         fail(
             f"Without API keys, listening on {host} would give everyone access. Make a key with "
             "`tailrace keys create NAME` and set TAILRACE_KEYS=keys.json (docs/auth.md), or use "
@@ -105,10 +105,8 @@ async def _serve(
         if beside.done() and beside.result() is False:
             stop.set()
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if hasattr(app, "drain"):
-            say_wait(app)
-            await app.drain()
-        app.stop_streams()
+        say_wait(app)
+        await app.drain()
         server.should_exit = True
         await serving
         for task in (beside, stopping):
@@ -127,8 +125,8 @@ def on_stop_signal(app: Any) -> asyncio.Event:
     stop = asyncio.Event()
 
     def heard() -> None:
-        if stop.is_set() and hasattr(app, "hurry"):
-            app.hurry()
+        if stop.is_set() and hasattr(app, "_hurry"):
+            app._hurry()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -138,8 +136,10 @@ def on_stop_signal(app: Any) -> asyncio.Event:
 
 def say_wait(app: Any) -> None:
     """Say how long a stopping process waits for its runs, if there are any."""
-    worker, seconds = app.runs.worker, app.grace.total_seconds()
-    if worker is not None and seconds and (count := len(worker.runs)):
+    worker = app._runs.worker if hasattr(app, "_runs") else None  # the proxy has no runs
+    if worker is None or not (count := len(worker.runs)):
+        return
+    if seconds := app._settings["grace"].total_seconds():
         runs = f"{count} run{'s' * (count > 1)} to end"
         say_aside(f"Waiting up to {seconds:g} s for {runs}. Ctrl-C again ends the wait.")
 

@@ -16,6 +16,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import MalformedEvent, TailraceError
 from tailrace.core.events import TERMINAL, AnyEvent
 from tailrace.core.sse import SseParser
+from tailrace.core.state import ENDED
 
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Id of the run, or its address http://…/runs/ID.")
@@ -39,8 +40,6 @@ SILENCE_SECONDS = 60.0
 
 QUIET_SECONDS = 0.5
 """A run that is not over has been read when nothing comes for so long."""
-
-ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0

@@ -46,11 +46,11 @@ def run(
     from tailrace.cli import logs  # it needs what the application has imported
 
     app = load(application)
-    logs.set_up(app.settings)
+    logs.set_up(app._settings)
     if question == "-":
         question = sys.stdin.read().strip()
     name = _agent_of(app, agent)
-    app.worker = True
+    app._worker = True
     manner: AnswerMode = "leave"
     if approve:
         manner = "approve"
@@ -73,7 +73,7 @@ def _agent_of(app: Any, agent: str | None) -> str:
     if agent is None and len(names) == 1:
         return names[0]
     if agent is None or agent not in names:
-        what = f"There is no agent {agent!r}" if agent else "The application has several agents"
+        what = f"Unknown agent {agent!r}" if agent else "The application has several agents"
         fail(f"{what}; use --agent {', --agent '.join(names) or '…'}.")
     return agent
 
@@ -103,7 +103,7 @@ async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int
         async with BackgroundScreen(open_screen(as_json=as_json)) as screen:
             answering = Answering(run, screen, manner, keys)
             try:
-                async for batch in app.runs.follow(run.id):
+                async for batch in app._runs.follow(run.id):
                     await screen.show([recorded.event for recorded in batch])
                     left = answering.look()
                     if left is not None:

@@ -45,10 +45,10 @@ def serve(
     app = configured(application, flags)
     from tailrace.server.access.auth import ApiKeys
 
-    if isinstance(app.auth, ApiKeys):
-        app.auth.read_again()  # the log names a missing file now, not at the first client
-    host, port = app.settings["host"], app.settings["port"]
-    run_server(app, host, port, _announce, insecure=app.settings["insecure"])
+    if isinstance(app._auth, ApiKeys):
+        app._auth.read_again()  # the log names a missing file now, not at the first client
+    host, port = app._settings["host"], app._settings["port"]
+    run_server(app, host, port, _announce, insecure=app._settings["insecure"])
 
 
 @with_settings("worker")
@@ -63,7 +63,7 @@ def worker(application: Application, *, config: Config = None, flags: Mapping[st
     """
     use_config(config)
     app = configured(application, flags)
-    app.worker = True
+    app._worker = True
     try:
         run_loop(_work(app))
     except TailraceError as error:
@@ -76,10 +76,10 @@ def configured(application: str, flags: Mapping[str, Any]) -> Any:
     from tailrace.cli import logs  # it needs what the application has imported
 
     try:
-        app.configure(app.settings.with_flags(flags))
+        app._configure(app._settings.with_flags(flags))
     except TailraceError as error:
         fail(str(error))
-    logs.set_up(app.settings)
+    logs.set_up(app._settings)
     return app
 
 
@@ -99,7 +99,7 @@ async def _work(app: Any) -> None:
     stop = on_stop_signal(app)
     async with app.running():
         relax_collector()
-        with app.metrics() as url:
+        with app._metrics() as url:
             shown = f"; numbers at {url}" if url else ""
             say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
             await stop.wait()

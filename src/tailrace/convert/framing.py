@@ -8,9 +8,6 @@ from tailrace.core import sse
 from tailrace.core.errors import MalformedEvent, StreamTooLarge
 from tailrace.core.tool_arguments import is_json
 
-STOP = "[DONE]"
-"""The end of a stream at many servers: not JSON, and nothing follows it."""
-
 # Blank lines and a byte order mark do not show the framing.
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
@@ -76,9 +73,9 @@ class _Lines:
             *lines, rest = bytes(self._rest).split(b"\n")
             self._rest = bytearray(rest)
             found = self._pieces(lines)
-        if len(self._rest) > sse.MAX_EVENT_BYTES:
+        if len(self._rest) > sse.MAX_PARSED_BYTES:
             raise StreamTooLarge(
-                f"The source has an event of more than {sse.MAX_EVENT_BYTES} bytes."
+                f"The source has an event of more than {sse.MAX_PARSED_BYTES} bytes."
             )
         return found
 
@@ -109,4 +106,4 @@ class _Lines:
 
 
 def _is_whole(text: str) -> bool:
-    return text == STOP or is_json(text)
+    return text == sse.DONE or is_json(text)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tailrace.convert.framing import STOP, SourceEvent
+from tailrace.convert.framing import SourceEvent
 from tailrace.core import events as ev
+from tailrace.core import sse
 from tailrace.core.codec import MAX_INTEGER, decode_event
 from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, StreamError
 from tailrace.core.fold import State
@@ -139,7 +140,7 @@ class MessageSource(ProviderSource):
 
     def stop(self) -> None:
         """Pass it to the ingest, which knows whether something is missing."""
-        self._begin()[1].feed(STOP)
+        self._begin()[1].feed(sse.DONE)
 
 
 def _written(book: Notebook) -> Iterator[SourceOutput]:

@@ -6,15 +6,16 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 
-from tailrace.convert.framing import STOP, SourceEvent, SourceFraming
+from tailrace.convert.framing import SourceEvent, SourceFraming
 from tailrace.convert.sources import MessageSource, ProviderSource, Source, SourceOutput, TaskSource
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
+from tailrace.core import sse
 from tailrace.core.errors import StreamError, StreamTooLarge, UnknownFormat
 from tailrace.core.fold import State
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
-from tailrace.ingest.run_events import RunEvents, run_facts
+from tailrace.ingest.run import RunEvents, run_facts
 from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tailrace.wire.formats import FORMATS
 
@@ -89,7 +90,7 @@ class Transcoder:
         try:
             for piece in cut():
                 text = piece.data.strip()
-                if text == STOP:
+                if text == sse.DONE:
                     self._source.stop()
                     is_last = True
                     break

@@ -6,4 +6,5 @@ writers     sink, writers, text_writers, tool_output
 references  references, citations
 JSON        values, tool_arguments, partial_json, json_pieces, openai_response
 lines       sse, log_lines
+URLs        data_url
 """

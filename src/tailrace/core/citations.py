@@ -129,7 +129,7 @@ _LESS = "<\ufe64\uff1c"
 _BRACKET = "[\ufe47\uff3b"
 
 
-def restore(text: str) -> str:
+def unescape(text: str) -> str:
     """Undo the escapes of `renumber`."""
     if not _suspicious(text):
         return text
@@ -145,7 +145,7 @@ def renumber(text: str, numbers: Mapping[int, int]) -> str:
     escape is a backslash after the first character of text that looks like `<referencable-item`,
     `</referencable-item` or `[^1`. Letter case, lookalike characters, spaces and invisible
     characters make no difference. The end of the marker may be in the next part. Existing
-    backslashes get another, so `restore` returns the text before the escapes.
+    backslashes get another, so `unescape` returns the text before the escapes.
     """
     if not _suspicious(text):
         return text

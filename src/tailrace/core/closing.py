@@ -1,6 +1,6 @@
 """The events that end a run early: open parts, items and steps are closed, children first.
 
-The partial answer stays, marked `incomplete`, so that every reader's state and the next turn's
+The partial answer stays, marked `incomplete`, so that every reader's state and the next run's
 history are valid.
 """
 

@@ -9,6 +9,8 @@
     │   ├── InvalidValue       a value that JSON or another language cannot hold
     │   ├── NotDrained         an agent emits faster than the log writes, and never waits
     │   ├── NotFound           no such run, or another owner's
+    │   ├── RunEnded           the run has ended and takes no input
+    │   ├── ThreadBusy         another run of the thread has not ended
     │   └── UnknownFormat      no wire format of that name
     ├── StreamError            the bytes from outside are at fault
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
@@ -25,7 +27,7 @@
     │   ├── ProviderFailed     an internal error of the provider
     │   ├── ProviderCut        the stream was cut
     │   └── ProviderTimeout    no answer in time
-    │       ├── ConnectTimeout, FirstEventTimeout, IdleTimeout
+    │       └── ConnectTimeout, FirstEventTimeout, IdleTimeout
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     ├── Stopping               this process stops and takes no new runs: try again
     └── StorageError           the store fails; events that clients have seen are stored

@@ -54,7 +54,7 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
 
     A child names its parent and the call that it answers. The run continues `previous_run_id`; with
     `previous_seq`, as that run was after this event. `reference_start` is the first number
-    of the task's reference pool; earlier turns issued the numbers below it.
+    of the task's reference pool; earlier runs issued the numbers below it.
     """
 
     agent: str | None = None

@@ -136,7 +136,10 @@ class Data(Fact, frozen=True, kw_only=True, tag="data", tag_field="type"):
 
 
 class File(FactWithDefaults, frozen=True, kw_only=True, tag="file", tag_field="type"):
-    """A file that the client may fetch; `bucket` and `path` make it an attachment of S1."""
+    """A file that the client may fetch.
+
+    With `bucket` and `path` it is an attachment: a file in the application's own storage.
+    """
 
     url: str
     mime_type: str = "application/octet-stream"

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from tailrace.core.citations import cited, renumber, restore
+from tailrace.core.citations import cited, renumber, unescape
 from tailrace.core.items import (
     Block,
     ContentPart,
@@ -52,9 +52,9 @@ class Imported(msgspec.Struct, frozen=True):
 class ReferencePool:
     """Issues the reference numbers of a task. The same content always has the same number.
 
-    `start` is the task's `reference_start`: earlier turns issued the numbers below it. `known` are
+    `start` is the task's `reference_start`: earlier runs issued the numbers below it. `known` are
     the contents (private parts) of the task's tool results so far; `learn` takes those of earlier
-    turns. Repeated content then gets the number that it had.
+    runs. Repeated content then gets the number that it had.
     """
 
     def __init__(self, start: int = 1, known: Iterable[Sequence[ContentPart]] = ()) -> None:
@@ -67,7 +67,7 @@ class ReferencePool:
 
     @property
     def next(self) -> int:
-        """The next number, which is the `reference_start` of the next turn."""
+        """The next number, which is the `reference_start` of the next run."""
         return self._next
 
     def knows(self, number: int) -> bool:
@@ -90,9 +90,9 @@ class ReferencePool:
                 self._numbers.setdefault(_digest(parts), number)
 
     def learn(self, content: Sequence[ContentPart], below: int) -> None:
-        """Learn the numbers of an earlier turn's content, as far as they are below `below`.
+        """Learn the numbers of an earlier run's content, as far as they are below `below`.
 
-        The turn issued the other numbers after the conversation branched. They cannot be cited here
+        The run issued the other numbers after the conversation branched. They cannot be cited here
         and are not issued again: a model that reads both would confuse them.
         """
         for number, parts in _members(unwrap(content)).items():
@@ -208,7 +208,7 @@ def _members(parts: Iterable[ContentPart]) -> dict[int | str, list[ContentPart]]
 
 def _digest(parts: Iterable[ContentPart]) -> bytes:
     # A repeated part counts once: two equal references in one output have the same number, and a
-    # later turn that rebuilds the pool cannot tell their parts apart.
+    # later run that rebuilds the pool cannot tell their parts apart.
     plain = dict.fromkeys(_encode(_replace(part, id=None, tags=[])) for part in parts)
     return hashlib.sha256(b"\n".join(plain)).digest()  # JSON holds no bare line break
 
@@ -222,7 +222,7 @@ def _closer(number: int | str) -> TextPart:
 
 
 def _unescaped(part: ContentPart) -> ContentPart:
-    return _changed(part, restore)
+    return _changed(part, unescape)
 
 
 def _changed(part: ContentPart, change: Callable[[str], str]) -> ContentPart:

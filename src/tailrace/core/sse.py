@@ -12,8 +12,11 @@ import msgspec
 
 from tailrace.core.errors import InvalidFrame, StreamTooLarge
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_PARSED_BYTES = 32 * 1024 * 1024
 """Most bytes of an unfinished event in the parser: twice the limit of our own events."""
+
+DONE = "[DONE]"
+"""The data of the last event of OpenAI's streams and of the AI SDK's: not JSON."""
 
 _BOM = b"\xef\xbb\xbf"
 # As integers: a search for an integer is four times as fast as a search for bytes of length 1.
@@ -106,7 +109,7 @@ class SseParser:
         "retry",
     )
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, max_event_bytes: int = MAX_PARSED_BYTES) -> None:
         self._limit = max_event_bytes
         self._rest = bytearray()  # an incomplete line; grows in amortised O(1)
         self._after_cr = False

@@ -342,12 +342,12 @@ class TaskNode:
 
     @property
     def reference_start(self) -> int:
-        """The first number of this task's pool; earlier turns issued the numbers below."""
+        """The first number of this task's pool; earlier runs issued the numbers below."""
         return int(self.facts.get("reference_start", 1))
 
     @property
     def next_reference(self) -> int:
-        """The number after all numbers of this task and earlier turns."""
+        """The number after all numbers of this task and earlier runs."""
         return max(self.reference_start, max(self.numbers, default=0) + 1)
 
     def knows(self, number: int) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from base64 import b64encode
 from typing import Any, get_args
 
 import msgspec
 
 from tailrace.core.codec import MAX_DEPTH, MAX_INTEGER
+from tailrace.core.data_url import data_url
 from tailrace.core.errors import InvalidToolOutput, InvalidValue
 from tailrace.core.items import (
     Annotation,
@@ -63,11 +63,6 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
     message_content: list[ContentPart]
     block_list: list[Block]
-
-
-def data_url(data: bytes, mime_type: str) -> str:
-    """Bytes as a URL that has them in it."""
-    return f"data:{mime_type};base64,{b64encode(data).decode()}"
 
 
 def mime_type_of(data: bytes) -> str:

@@ -6,7 +6,6 @@ Each function returns the value if it has the wanted type, else an empty value o
 from __future__ import annotations
 
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 
@@ -55,18 +54,6 @@ def dicts_of(value: Any) -> list[Json]:
 def index_of(value: Any) -> int | None:
     """A position in a list or text."""
     return value if type(value) is int and 0 <= value < MAX_INTEGER else None
-
-
-def source_url(source: Any) -> str | None:
-    """The URL of an image or a document, from the `source` that Anthropic's API gives it."""
-    if not isinstance(source, dict):
-        return None
-    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
-    if isinstance(data, str) and isinstance(mime, str):
-        if source.get("type") == "text":
-            return f"data:{mime},{quote(data)}"
-        return f"data:{mime};base64,{data}"
-    return text_or_none(url)
 
 
 def number_of(value: Any) -> float | None:

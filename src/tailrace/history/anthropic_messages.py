@@ -9,9 +9,10 @@ the request names their container.
 
 from __future__ import annotations
 
+from tailrace.core.data_url import read_data_url
 from tailrace.core.items import FilePart
 from tailrace.core.values import Json, dict_of, text_or_none
-from tailrace.history.content import PDF, HistoryPart, Load, inline, is_blank, plain, shown, written
+from tailrace.history.content import PDF, HistoryPart, Load, is_blank, plain, shown, written
 from tailrace.history.entries import (
     CallEntry,
     Conversation,
@@ -297,7 +298,7 @@ def _text(text: str) -> Json:
 def content_blocks(piece: HistoryPart, load: Load) -> list[Json]:
     """A part as blocks; no block for a blank text."""
     if url := shown(piece, load):
-        found = inline(url)
+        found = read_data_url(url)
         if url.startswith("https://"):
             return [{"type": "image", "source": {"type": "url", "url": url}}]
         if found is not None:
@@ -311,7 +312,7 @@ def content_blocks(piece: HistoryPart, load: Load) -> list[Json]:
 
 
 def _document(piece: FilePart, url: str) -> Json | None:
-    found = inline(url)
+    found = read_data_url(url)
     source: Json | None = None
     if PDF in (piece.mime_type, found[0] if found else None):
         if found is not None:

@@ -1,4 +1,4 @@
-"""Compacted conversations: a summary in place of older turns, and the text that is summarized.
+"""Compacted conversations: a summary in place of older runs, and the text that is summarized.
 
 `task.history.compacted` of a run has the summary, and names the last run that it stands for. The
 last such event of a chain counts.

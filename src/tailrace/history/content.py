@@ -6,16 +6,16 @@ place becomes a short text, so that the model knows of it.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeGuard
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from tailrace.core.data_url import base64_url, is_data_url, read_data_url, text_url
 from tailrace.core.items import ContentPart, Data, File, FilePart, ImageUrlPart, Refusal, TextPart
 from tailrace.core.state import ImageNode, Part, TextNode
-from tailrace.core.values import Json, json_text
+from tailrace.core.values import Json, json_text, text_or_none
 
 
 class ProviderPart(msgspec.Struct, frozen=True):
@@ -46,11 +46,11 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
 
 def picture(url: str) -> str | None:
     """The URL of an image in the form that providers accept, or None."""
-    found = inline(url)
+    found = read_data_url(url)
     if found is None:
         return url if url.startswith(("https://", "http://")) else None
     mime = found[0].lower().replace("image/jpg", "image/jpeg")
-    return f"data:{mime};base64,{found[1]}" if mime in PICTURES and found[1] else None
+    return base64_url(found[1], mime) if mime in PICTURES and found[1] else None
 
 
 def is_image(piece: HistoryPart) -> TypeGuard[FilePart]:
@@ -71,7 +71,7 @@ def shown(piece: HistoryPart, load: Load) -> str | None:
 
 def written(url: str) -> str | None:
     """The text of a text file, where files are not accepted."""
-    found = inline(url)
+    found = read_data_url(url)
     if found is None or not found[0].startswith(_TEXTS):
         return None
     try:
@@ -114,7 +114,7 @@ def plain(piece: HistoryPart) -> str:
 
 
 def _place(url: str) -> str:
-    return "" if not url or url.startswith("data:") else f": {url}"
+    return "" if not url or is_data_url(url) else f": {url}"
 
 
 def is_blank(piece: HistoryPart) -> bool:
@@ -127,14 +127,13 @@ def joined(pieces: Iterable[HistoryPart]) -> str:
     return "\n".join(plain(piece) for piece in pieces)
 
 
-def inline(url: str) -> tuple[str, str] | None:
-    """The media type and the base64 of a `data:` URL."""
-    if not url.startswith("data:"):
+def source_url(source: Any) -> str | None:
+    """The URL of an image or a document, from the `source` that Anthropic's API gives it."""
+    if not isinstance(source, dict):
         return None
-    head, comma, body = url[len("data:") :].partition(",")
-    if not comma:
-        return None
-    mime, *rest = head.split(";")
-    if "base64" not in rest:
-        body = b64encode(unquote_to_bytes(body)).decode()
-    return mime or "text/plain", body
+    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
+    if isinstance(data, str) and isinstance(mime, str):
+        if source.get("type") == "text":
+            return text_url(data, mime)
+        return base64_url(data, mime)
+    return text_or_none(url)

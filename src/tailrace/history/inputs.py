@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.data_url import data_type
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
-from tailrace.core.values import Json, dict_of, json_text, source_url, text_or_none
-from tailrace.history.content import HistoryPart, ProviderPart
+from tailrace.core.values import Json, dict_of, json_text, text_or_none
+from tailrace.history.content import HistoryPart, ProviderPart, source_url
 
 
 class InputMessage(msgspec.Struct, frozen=True):
@@ -322,8 +323,8 @@ def _file(part: Json) -> FilePart | None:
     names = map(given.get, ("name", "filename", "title"))
     mimes = map(given.get, ("mime_type", "mediaType"))
     mime = next((m for m in mimes if isinstance(m, str)), None)
-    if mime is None and url.startswith("data:"):
-        mime = url[len("data:") :].partition(",")[0].partition(";")[0]
+    if mime is None:
+        mime = data_type(url)
     return FilePart(
         url=url,
         mime_type=mime or "application/octet-stream",

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.data_url import read_data_url
 from tailrace.core.items import FilePart, TextPart
 from tailrace.core.values import Json
 from tailrace.history.content import (
     PDF,
     HistoryPart,
     Load,
-    inline,
     is_blank,
     joined,
     plain,
@@ -236,7 +236,7 @@ def content_part(piece: HistoryPart, load: Load) -> Json:
     if url := shown(piece, load):
         return {"type": "image_url", "image_url": {"url": url}}
     if isinstance(piece, FilePart) and (url := load(piece.url)):
-        found = inline(url)
+        found = read_data_url(url)
         if found is not None and found[0] == PDF:
             return {"type": "file", "file": {"filename": piece.name or "file", "file_data": url}}
         if (words := written(url)) is not None:

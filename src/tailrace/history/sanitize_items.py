@@ -14,7 +14,13 @@ from typing import Any, Literal
 from tailrace.core.values import Json
 from tailrace.history.entries import INTERRUPTED
 from tailrace.history.foreign import as_json, as_text, responses_parts, short
-from tailrace.history.openai_calls import APPROVAL, OUTPUTS, UNANSWERED, has_form, is_acknowledged
+from tailrace.history.openai_responses.calls import (
+    APPROVAL,
+    OUTPUTS,
+    UNANSWERED,
+    has_form,
+    is_acknowledged,
+)
 from tailrace.history.options import NO_MESSAGE, Api, check_api, tool_name
 from tailrace.history.sanitize_messages import mend_anthropic, mend_chat
 

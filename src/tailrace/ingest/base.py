@@ -37,9 +37,9 @@ from tailrace.core import events as ev
 from tailrace.core.codec import MAX_DEPTH, MAX_EVENT_BYTES, MAX_INTEGER
 from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, Executor, InputRequest, Item
-from tailrace.core.sink import Sink
-from tailrace.core.state import TaskNode
+from tailrace.core.items import ErrorInfo, Executor, InputRequest
+from tailrace.core.sink import Sink, StateSink
+from tailrace.core.sse import DONE
 from tailrace.core.values import number_of
 
 
@@ -89,7 +89,7 @@ MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
 _DEEPEST = MAX_DEPTH - 8
 """The limit of nesting: a part of the event may be kept inside of an item."""
 
-_STOP = ("[DONE]", b"[DONE]")
+_STOP = (DONE, DONE.encode())
 
 
 def is_stop(data: str | bytes) -> bool:
@@ -187,7 +187,7 @@ def keep_raw(sink: Sink, source: str, kind: str, raw: dict[str, Any]) -> None:
     sink.emit(event, ev.Private(raw=raw))
 
 
-class Notebook(Sink):
+class Notebook(StateSink):
     """A task without a runtime, for tools that only convert.
 
     It is the root of its own run, checked by the fold. `take()` returns the events since the last
@@ -195,64 +195,16 @@ class Notebook(Sink):
     """
 
     def __init__(self, run_id: str = "run_1", **facts: Any) -> None:
-        self.state = State()
-        self._task_id = run_id
+        super().__init__(State(), run_id, run_id)
         self._written: list[tuple[ev.Event, ev.Private | None]] = []
         self.emit(ev.TaskCreated(task_id=run_id, **facts))
         self.emit(ev.TaskInProgress(task_id=run_id))
-
-    @property
-    def task_id(self) -> str:
-        """The task, which is the run's root."""
-        return self._task_id
-
-    @property
-    def node(self) -> TaskNode:
-        """The task as folded so far."""
-        return self.state.tasks[self._task_id]
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Fold the event, and keep it."""
         event = ev.recorded(event, self.state.sequence_number + 1)
         self.state.apply(event, private)
         self._written.append((event, private))
-
-    def add(self, item: Item, private: ev.Private | None = None) -> int:
-        """Open an item."""
-        index = len(self.node.items)
-        event = ev.OutputItemAdded(task_id=self._task_id, output_index=index, item=item)
-        self.emit(event, private)
-        return index
-
-    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        """Close an item."""
-        event = ev.OutputItemDone(task_id=self._task_id, output_index=index, item=item)
-        self.emit(event, private)
-
-    def new_id(self, prefix: str) -> str:
-        """An id made of the run's and the event's number."""
-        run = self._task_id.removeprefix("run_")
-        return f"{prefix}_{run}_{self.state.sequence_number + 1}"
-
-    def free_call_id(self, wanted: str) -> str:
-        """`wanted`, unless the run has such a call."""
-        if not self._has_call(wanted):
-            return wanted
-        ident = self.new_id("call")
-        while self._has_call(ident):  # the stream may use this id
-            ident += "_"
-        return ident
-
-    def waiting_call(self, provider_id: str) -> str | None:
-        """Our id of an earlier call that the provider carries out, and that has no result."""
-        return self.node.waiting_call(provider_id)
-
-    def _has_call(self, call_id: str) -> bool:
-        return any(call_id in task.calls for task in self.state.tasks.values())
-
-    def knows(self, number: int) -> bool:
-        """Whether the run has this reference."""
-        return self.node.knows(number)
 
     def conclude(self, outcome: Outcome) -> None:
         """End the task as the model call ended."""
@@ -261,13 +213,13 @@ class Notebook(Sink):
             error = outcome.error or ErrorInfo(
                 code="provider_error", message="The provider failed."
             )
-            last = ev.TaskFailed(task_id=self._task_id, error=error)
+            last = ev.TaskFailed(task_id=self.task_id, error=error)
         elif outcome.status == "completed":
-            last = ev.TaskCompleted(task_id=self._task_id)
+            last = ev.TaskCompleted(task_id=self.task_id)
         elif outcome.status == "cancelled":
-            last = ev.TaskCancelled(task_id=self._task_id, reason=outcome.reason)
+            last = ev.TaskCancelled(task_id=self.task_id, reason=outcome.reason)
         else:
-            last = ev.TaskIncomplete(task_id=self._task_id, reason=outcome.reason or "cut")
+            last = ev.TaskIncomplete(task_id=self.task_id, reason=outcome.reason or "cut")
         for event in closing.ending(self.node, last):
             self.emit(event)
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.core.values import Json
-from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, SdkModel, conversation, with_options
-from tailrace.models.transport import address, key_for, missing_sdk
+from tailrace.models.sdk import SdkModel, noted_history, with_options
+from tailrace.models.transport import key_for
 from tailrace.ports import Request, ToolSpec
 
 BUDGETS = {
@@ -46,42 +45,23 @@ class AnthropicModel(SdkModel):
 
     api: Final = "anthropic_messages"
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        prices: Prices | None = None,
-        connect: float = CONNECT_SECONDS,
-    ) -> None:
-        try:
-            import anthropic
-            import httpx2
-        except ImportError:
-            raise missing_sdk("anthropic") from None
-        place = address("ANTHROPIC_BASE_URL", base_url)
+    provider = "anthropic"
+    client = "AsyncAnthropic"
+
+    def _key(
+        self, variable: str, given: str | None, url: str | None
+    ) -> tuple[str | None, list[str]]:
         # With a token there is no key; the SDK finds the token itself.
-        token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if api_key is None else None
-        key = None if token else key_for("ANTHROPIC_API_KEY", api_key, place.url)
-        client = anthropic.AsyncAnthropic(
-            api_key=key,
-            base_url=place.url,
-            default_headers=place.headers,
-            timeout=httpx2.Timeout(None, connect=connect),
-            max_retries=0,
-        )
-        prices = prices or list_price("anthropic", place.url)
-        found = (token, key, os.environ.get("ANTHROPIC_API_KEY"))  # the SDK reads it too
-        super().__init__(name, prices, client, [*filter(None, found), *place.secrets])
+        token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if given is None else None
+        key = None if token else key_for(variable, given, url)
+        found = (token, key, os.environ.get(variable))  # the SDK reads the variable too
+        return key, [*filter(None, found)]
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, not decoded."""
-        import anthropic
-
         body = request_body(self.name, request, host=self.host)
         create = self._client.messages.with_streaming_response.create
-        return self._ask(anthropic, create, body, "model", "messages", "max_tokens", "stream")
+        return self._ask(create, body, "model", "messages", "max_tokens", "stream")
 
 
 def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
@@ -91,7 +71,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         messages = request.input
     else:
-        sent = conversation(request, "anthropic_messages", model, host)
+        sent = noted_history(request, "anthropic_messages", model, host)
         messages, can_think, container = sent.items, sent.can_think, sent.container
         system += [_text(text) for text in sent.system]
     limit = request.max_output_tokens or MOST_TOKENS

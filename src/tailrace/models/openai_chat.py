@@ -6,25 +6,25 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tailrace.core.values import Json
-from tailrace.models.openai_sdk import OpenAISdkModel
-from tailrace.models.sdk import conversation, with_options
+from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.ports import Request, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 
 OPENAI = "api.openai.com"
 
 
-class ChatModel(OpenAISdkModel):
+class ChatModel(SdkModel):
     """A model behind chat completions."""
 
     api: Final = "openai_chat"
+    provider = "openai"
+    client = "AsyncOpenAI"
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's chunks, not decoded."""
-        import openai
-
         body = request_body(self.name, request, host=self.host)
         create = self._client.chat.completions.with_streaming_response.create
-        return self._ask(openai, create, body, "model", "messages", "stream")
+        return self._ask(create, body, "model", "messages", "stream")
 
 
 def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
@@ -32,7 +32,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         messages = request.input
     else:
-        messages = conversation(request, "openai_chat", model, host).items
+        messages = noted_history(request, "openai_chat", model, host).items
     if request.instructions is not None:
         messages = [{"role": "system", "content": request.instructions}, *messages]
     body: Json = {"model": model, "messages": messages, "stream": True}
@@ -72,6 +72,6 @@ def _tool(tool: ToolSpec | Json) -> Json:
 
 
 def _choice(choice: str | None) -> str | Json | None:
-    if choice in (None, "auto", "none", "required"):
+    if choice in (None, *TOOL_CHOICES):
         return choice
     return {"type": "function", "function": {"name": choice}}

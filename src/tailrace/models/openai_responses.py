@@ -6,23 +6,23 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tailrace.core.values import Json
-from tailrace.models.openai_sdk import OpenAISdkModel
-from tailrace.models.sdk import conversation, with_options
+from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.ports import Request, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 
 
-class OpenAIModel(OpenAISdkModel):
+class OpenAIModel(SdkModel):
     """A model behind the Responses API."""
 
     api: Final = "openai_responses"
+    provider = "openai"
+    client = "AsyncOpenAI"
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, not decoded."""
-        import openai
-
         body = request_body(self.name, request, host=self.host)
         create = self._client.responses.with_streaming_response.create
-        return self._ask(openai, create, body, "model", "input", "stream")
+        return self._ask(create, body, "model", "input", "stream")
 
 
 def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
@@ -32,7 +32,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if request.input is not None:
         body["input"] = request.input
     else:
-        body |= conversation(request, "openai_responses", model, host, store=store).request()
+        body |= noted_history(request, "openai_responses", model, host, store=store).request()
     if not store:
         # The provider stores no reasoning, so it must send it sealed, for the next request.
         body["include"] = ["reasoning.encrypted_content"]
@@ -66,6 +66,6 @@ def _tool(tool: ToolSpec | Json) -> Json:
 
 
 def _choice(choice: str | None) -> str | Json | None:
-    if choice in (None, "auto", "none", "required"):
+    if choice in (None, *TOOL_CHOICES):
         return choice
     return {"type": "function", "name": choice}

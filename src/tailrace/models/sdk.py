@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from importlib import import_module
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.core.items import Usage
 from tailrace.core.values import Json
 from tailrace.history import Api, History, history
-from tailrace.models.prices import Prices
-from tailrace.models.transport import streamed
+from tailrace.models.prices import Prices, list_price
+from tailrace.models.transport import address, key_for, missing_sdk, streamed
 from tailrace.ports import Request
 
 CONNECT_SECONDS = 10.0
@@ -22,7 +23,7 @@ def with_options(body: Json, options: Json) -> Json:
     return {name: value for name, value in {**body, **options}.items() if value is not None}
 
 
-def conversation(
+def noted_history(
     request: Request, api: Api, model: str, host: str | None, *, store: bool = True
 ) -> History:
     """The conversation for this model at this host; notes what the history leaves out."""
@@ -42,14 +43,50 @@ def conversation(
 
 
 class SdkModel:
-    """A model that an SDK's client calls. No error message shows a string in `secrets`."""
+    """A model that an SDK's client calls. The client makes no retries of its own."""
 
-    def __init__(self, name: str, prices: Prices, client: Any, secrets: Sequence[str]) -> None:
+    provider: ClassVar[str]
+    """The SDK's package; also the beginning of its variables, and a name in the price list."""
+    client: ClassVar[str]
+    """The client's class in the SDK."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        prices: Prices | None = None,
+        connect: float = CONNECT_SECONDS,
+    ) -> None:
+        try:
+            import httpx2
+
+            self._sdk: Any = import_module(self.provider)
+        except ImportError:
+            raise missing_sdk(self.provider) from None
+        variable = self.provider.upper()
+        place = address(f"{variable}_BASE_URL", base_url)
+        key, secrets = self._key(f"{variable}_API_KEY", api_key, place.url)
+        self._client = getattr(self._sdk, self.client)(
+            api_key=key,
+            base_url=place.url,
+            default_headers=place.headers,
+            timeout=httpx2.Timeout(None, connect=connect),
+            max_retries=0,
+        )
         self._name = name
-        self._prices = prices
-        self._client = client
-        self._secrets = secrets
-        self._host = urlsplit(str(client.base_url)).netloc.lower()
+        self._prices = prices or list_price(self.provider, place.url)
+        self._secrets = [*secrets, *place.secrets]
+        """Strings that no error message shows."""
+        self._host = urlsplit(str(self._client.base_url)).netloc.lower()
+
+    def _key(
+        self, variable: str, given: str | None, url: str | None
+    ) -> tuple[str | None, list[str]]:
+        """The API key, and the secrets of the requests."""
+        key = key_for(variable, given, url)
+        return key, [key]
 
     @property
     def host(self) -> str:
@@ -69,9 +106,7 @@ class SdkModel:
         """Close the connections."""
         await self._client.close()
 
-    def _ask(
-        self, sdk: Any, create: Callable[..., Any], body: Json, *named: str
-    ) -> AsyncIterator[list[str]]:
+    def _ask(self, create: Callable[..., Any], body: Json, *named: str) -> AsyncIterator[list[str]]:
         """The answer's events. `named` are the fields that the SDK wants as arguments."""
         given = {key: body.pop(key) for key in named}
-        return streamed(sdk, lambda: create(**given, extra_body=body), self._secrets)
+        return streamed(self._sdk, lambda: create(**given, extra_body=body), self._secrets)

@@ -179,8 +179,8 @@ async def _whole(response: Any) -> bytes:
     body = bytearray()
     async for chunk in response.iter_bytes():
         body += chunk
-        if len(body) > sse.MAX_EVENT_BYTES:
-            raise StreamTooLarge(f"The answer has more than {sse.MAX_EVENT_BYTES} bytes.")
+        if len(body) > sse.MAX_PARSED_BYTES:
+            raise StreamTooLarge(f"The answer has more than {sse.MAX_PARSED_BYTES} bytes.")
     return bytes(body)
 
 

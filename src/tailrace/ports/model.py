@@ -11,6 +11,9 @@ from tailrace.core.fold import State
 from tailrace.core.items import Usage
 from tailrace.history import Api, Load, Mode, reachable
 
+TOOL_CHOICES = ("auto", "none", "required")
+"""The values of `tool_choice` that name no tool."""
+
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A function that the model may call; `parameters` is the JSON Schema of its arguments."""

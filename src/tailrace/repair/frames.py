@@ -1,7 +1,7 @@
 """Splits a server-sent stream into frames without loss, and rewrites single frames.
 
-`core.sse.Parser` drops what it does not need. A proxy keeps everything that it does not understand:
-comments, ids, unknown fields, line ends.
+`core.sse.SseParser` drops what it does not need. A proxy keeps everything that it does not
+understand: comments, ids, unknown fields, line ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FrameSplitter:
 
     __slots__ = ("_buffer", "_limit", "_loose")
 
-    def __init__(self, limit: int = sse.MAX_EVENT_BYTES) -> None:
+    def __init__(self, limit: int = sse.MAX_PARSED_BYTES) -> None:
         self._limit = limit
         self._buffer = bytearray()
         self._loose = False

@@ -41,8 +41,6 @@ from tailrace.repair.reasoning import ReasoningRepair
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 """How much of a response is kept. Nothing is filled in for a larger response."""
 
-_DONE = "[DONE]"
-
 
 class ResponsesRepair:
     """Takes the bytes of a stream, and returns bytes that a strict client can read.
@@ -58,7 +56,7 @@ class ResponsesRepair:
         now: int = 0,
         *,
         after: int | None = None,
-        max_frame: int = sse.MAX_EVENT_BYTES,
+        max_frame: int = sse.MAX_PARSED_BYTES,
         max_kept: int = MAX_KEPT_BYTES,
         max_records: int = MAX_RECORDS,
     ) -> None:
@@ -99,7 +97,7 @@ class ResponsesRepair:
         if not whole:
             self._out.append(raw + b"\n\n")
             self._finish()
-        elif data is None or self._over or data.strip() == _DONE:
+        elif data is None or self._over or data.strip() == sse.DONE:
             self._finish(meant=data is not None)
             self._out.append(raw)
         elif parsed(data) is not None:
@@ -131,7 +129,7 @@ class ResponsesRepair:
         if data is None:
             self._out.append(raw)
             return
-        if data.strip() == _DONE:
+        if data.strip() == sse.DONE:
             self._finish(meant=True)
             self._out.append(raw)
             return

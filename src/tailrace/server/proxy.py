@@ -103,7 +103,7 @@ class Proxy:
         async with self._forward.pool:
             yield
 
-    def stop_streams(self) -> None:
+    async def drain(self) -> None:
         """End all open answers: the server stops."""
         self._forward.stopping.set()
 

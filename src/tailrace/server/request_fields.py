@@ -224,7 +224,7 @@ def chat_messages(body: Body) -> list[Body]:
     return list(found.values())
 
 
-def conversation(body: Body, roles: tuple[str, ...], known: Collection[str] = ()) -> list[Body]:
+def checked_messages(body: Body, roles: tuple[str, ...], known: Collection[str] = ()) -> list[Body]:
     """The `messages` of a request, with its whole conversation or all after the `known` calls."""
     found = _messages(body, roles)
     called = set(known)
@@ -237,7 +237,7 @@ def conversation(body: Body, roles: tuple[str, ...], known: Collection[str] = ()
 
 def completion_messages(body: Body) -> list[Body]:
     """The `messages` of a chat completion."""
-    messages = conversation(body, (*_ROLES, "tool"))
+    messages = checked_messages(body, (*_ROLES, "tool"))
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         if message["role"] == "tool":

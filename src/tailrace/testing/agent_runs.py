@@ -44,7 +44,7 @@ from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.view import show_block
 from tailrace.ports import Model
 from tailrace.runtime.agents.agent import Agent
-from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.agents.functions import AgentFunction, unknown_agent
 from tailrace.runtime.runs.run import Result, Run, answer_text
 from tailrace.runtime.tasks.task import Answer, Task
 
@@ -261,8 +261,7 @@ def _models(agent: AgentFunction, model: Model | Mapping[str, Model] | None) -> 
     models = model if isinstance(model, Mapping) else {agent.name: model}
     family = {member.name: member for member in agent.family()}
     if unknown := sorted(set(models) - set(family)):
-        known = ", ".join(sorted(family))
-        raise CallerError(f"There is no agent {unknown[0]!r} to give a model to; use {known}.")
+        raise CallerError(unknown_agent(unknown[0], family), param="model")
     before = {name: family[name].opened for name in models}
     try:
         for name, value in models.items():

@@ -50,11 +50,10 @@ def _as_recorded(event: Notice, number: int, epoch: int = 3) -> Recorded:
     return Recorded(numbered, encode_event(numbered), epoch)
 
 
-def _probe(number: int = 0) -> Recorded:
+def _probe(number: int) -> Recorded:
     return _as_recorded(Notice(task_id=RUN, message=f"probe {number}"), 0)
 
 
-PROBE = _probe()
 _NUMBERS = count(1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.errors import CallerError, InvalidCursor
+from tailrace.core.errors import InvalidCursor
 from tailrace.core.sse import SseEvent, SseParser
 from tailrace.ports import Model
 from tailrace.runtime.agents.functions import AgentFunction
@@ -24,7 +24,7 @@ from tailrace.server.streams.run_stream import run_frames
 from tailrace.testing.agent_runs import RUN_SECONDS, AgentRun, Answers, application_of, finished
 from tailrace.testing.cursor_kit import cursor_of_event
 from tailrace.wire.base import Cursor, Format
-from tailrace.wire.formats import FORMATS
+from tailrace.wire.formats import FORMATS, format_named
 
 
 async def check_resume(
@@ -42,11 +42,14 @@ async def check_resume(
     `formats` are the wire formats of the clients, by name or of your own; by default all that have
     cursors. The other options are those of `run_agent`.
     """
-    wires = [_wire(wire) for wire in (FORMATS.values() if formats is None else formats)]
+    wires = [
+        format_named(FORMATS, wire) if isinstance(wire, str) else wire
+        for wire in (FORMATS.values() if formats is None else formats)
+    ]
     async with application_of(agent, model) as app:
         run = await app.start(next(iter(app.agents)), input, options=options)
         clients = {
-            wire.name: asyncio.create_task(_cut_everywhere(app.runs, wire, run.id))
+            wire.name: asyncio.create_task(_cut_everywhere(app._runs, wire, run.id))
             for wire in wires
             if wire.resumable
         }
@@ -64,16 +67,8 @@ async def check_resume(
         for wire in wires:
             # A format that hides lost attempts shows a later client another beginning.
             if wire.name in received and (wire.shows_attempts or not retried):
-                _compare(wire.name, received[wire.name], await _whole(app.runs, wire, run.id))
+                _compare(wire.name, received[wire.name], await _whole(app._runs, wire, run.id))
     return tested
-
-
-def _wire(wire: str | Format) -> Format:
-    if not isinstance(wire, str):
-        return wire
-    if wire not in FORMATS:
-        raise CallerError(f"Unknown format {wire!r}; use {', '.join(FORMATS)}.")
-    return FORMATS[wire]
 
 
 async def _cut_everywhere(runs: Runs, wire: Format, run_id: str) -> list[SseEvent]:

@@ -26,7 +26,7 @@ from tailrace.core.log_lines import LogLines
 Frame = bytes
 """A server-sent event, ready to be written."""
 
-DONE: Frame = b"data: [DONE]\n\n"
+DONE_FRAME: Frame = sse.frame(sse.DONE.encode())
 """The last frame of OpenAI's streams and of the AI SDK's."""
 
 MAX_CURSOR = 2**53 - 1

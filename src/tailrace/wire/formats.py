@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.core.errors import UnknownFormat
 from tailrace.wire import (
     ag_ui,
     agents,
@@ -30,3 +31,12 @@ FORMATS: Mapping[str, Format] = {
     )
 }
 """A format that is added here is served, and `convert` can write it."""
+
+
+def format_named(formats: Mapping[str, Format], name: str, *, param: str | None = None) -> Format:
+    """The format of this name, or `UnknownFormat`; `param` is the field that has the name."""
+    found = formats.get(name)
+    if found is None:
+        known = ", ".join(formats)
+        raise UnknownFormat(f"Unknown format {name[:80]!r}; use {known}.", param=param)
+    return found

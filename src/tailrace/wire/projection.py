@@ -6,16 +6,16 @@ citation links, the usage. A format only chooses its own JSON.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.data_url import read_data_url
 from tailrace.core.fold import State
 from tailrace.core.items import (
     Annotation,
@@ -255,12 +255,16 @@ def file_link(part: WholeNode) -> str:
 
 def inline_image(image: Image) -> str | None:
     """The picture in base64, if its URL is a `data:` URL."""
-    head, comma, payload = image.image_url.url.partition(",")
-    if not comma or not head.startswith("data:"):
-        return None
-    if head.endswith(";base64"):
-        return payload
-    return b64encode(unquote_to_bytes(payload)).decode()
+    found = read_data_url(image.image_url.url)
+    return None if found is None else found[1]
+
+
+def image_link(image: Image, *, inline: str = "") -> str:
+    """An image as Markdown; `inline` instead if its URL holds its bytes."""
+    url = image.image_url.url
+    if read_data_url(url) is not None:
+        return inline
+    return f"![image]({url})" if url else ""
 
 
 def block_text(part: Part) -> str:
@@ -271,8 +275,7 @@ def block_text(part: Part) -> str:
         if isinstance(part.block, Data):
             return msgspec.json.encode(part.block.data).decode()
         return file_link(part)
-    url = part.image.image_url.url
-    return f"![image]({url})" if url and inline_image(part.image) is None else ""
+    return image_link(part.image)
 
 
 def output_text(task: TaskNode, result: ItemNode) -> str:

@@ -116,7 +116,7 @@ async def test_a_tool_starts_only_after_its_start_is_durable(tmp_path: Path) -> 
     @tool
     async def look(ctx: Context) -> str:
         """Reads the log."""
-        store = app.runs.store
+        store = app._runs.store
         recorded = await store.read(ctx.run_id, 0)
         seen.append([type(one.event).__name__ for one in recorded])
         return "ok"

@@ -74,7 +74,7 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
             if isinstance(event, ev.OutputItemDone) and event.item.id.startswith("fco"):
                 break
         assert mail.sent == []
-        worker = app.runs.worker
+        worker = app._runs.worker
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
         await run.send(Answer(request_id=request.id, approved=True))
@@ -95,15 +95,15 @@ async def test_input_that_the_agent_does_not_read_is_bounded_and_does_not_keep_o
     async with running(tmp_path, mailer(Mail())) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        await app.runs.send(run.id, {"note": "x" * all_runs.LETTER_BYTES})  # counts twice
+        await app._runs.send(run.id, {"note": "x" * all_runs.LETTER_BYTES})  # counts twice
         for _ in range(3):
-            await app.runs.send(run.id, {"note": ""})
+            await app._runs.send(run.id, {"note": ""})
         with pytest.raises(LimitReached, match="has 4 inputs that its agent has not read"):
-            await app.runs.send(run.id, {"note": ""})
+            await app._runs.send(run.id, {"note": ""})
         await run.send(Answer(request_id=request.id, approved=True))
         assert (await run.result()).text == "Done."
         with pytest.raises(CallerError, match="has ended and takes no input"):
-            await app.runs.send(run.id, {"note": ""})
+            await app._runs.send(run.id, {"note": ""})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_an_answer_that_does_not_fit_an_approval_is_refused_and_the_run_wa
         answer = {"request_id": request.id, **wrong}
         sent = {name: value for name, value in answer.items() if value is not None}
         with pytest.raises(CallerError, match=words):
-            await app.runs.send(run.id, sent)
+            await app._runs.send(run.id, sent)
         assert await run.requests() == [request]
         await run.send(True)
         result = await run.result()
@@ -299,7 +299,7 @@ async def test_a_pending_approval_survives_a_restart_and_is_answered_exactly_onc
     async with running(tmp_path, mailer(mail)) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        worker = app.runs.worker
+        worker = app._runs.worker
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
     async with running(tmp_path, mailer(mail)) as app:
@@ -334,7 +334,7 @@ async def test_a_run_is_not_parked_while_a_sub_agent_works_between_its_turns(
         run = await app.start("a", "Tell Ada.")
         [request] = (await asked(run)).requests
         await begun.wait()
-        worker = app.runs.worker
+        worker = app._runs.worker
         assert worker is not None
         for _ in range(3):  # the worker looks for runs to claim and to park
             await (await app.start("quick", "?")).result()
@@ -420,7 +420,7 @@ async def test_a_tool_may_ask_a_question_and_the_run_is_parked_meanwhile(
     async with running(tmp_path, agent) as app:
         run = await app.start("a", "A table, please.")
         [request] = (await asked(run)).requests
-        worker = app.runs.worker
+        worker = app._runs.worker
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
         for wrong in (9, None):
@@ -475,7 +475,7 @@ async def test_the_time_limit_does_not_count_waiting_for_people(tmp_path: Path, 
     async with running(tmp_path, agent) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        worker = app.runs.worker
+        worker = app._runs.worker
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
         loop = asyncio.get_running_loop()

@@ -137,8 +137,8 @@ async def test_a_client_that_cannot_carry_out_a_sub_agents_call_gets_the_answer_
         assert "Go to the park." in answer.text
         streamed = await client.post(path, json={"model": "a", "stream": True, **body})
         assert "park." in streamed.text
-        [run_id] = {one.run_id for one in (await app.runs.newest(1))}
-        state = await whole_state(app.runs.store, run_id)
+        [run_id] = {one.run_id for one in (await app._runs.newest(1))}
+        state = await whole_state(app._runs.store, run_id)
     items = [node.item for task in state.tasks.values() for node in task.output()]
     errors = [item.error for item in items if isinstance(item, ToolResult) and item.error]
     assert [error.code for error in errors] == ["client_cannot"] * streaming
@@ -163,7 +163,7 @@ async def test_a_client_that_can_be_asked_carries_out_a_sub_agents_call(
                 "/ag-ui/a", json={**facts, "messages": asked, "forwardedProps": {}}
             )
             assert '"interrupt"' in shown.text
-            [run_id] = {one.run_id for one in (await app.runs.newest(1))}
+            [run_id] = {one.run_id for one in (await app._runs.newest(1))}
             run = await app.run(run_id)
         [request] = await run.requests()
         await run.send(Answer(request_id=request.id, value="In Paris."))
@@ -241,7 +241,7 @@ async def test_the_loop_makes_the_object_of_the_source_document(tmp_path: Path, 
     async with app.running(), asyncio.timeout(120):
         run = await app.start(agent.name, "Is it sunny in Paris?")
         await run.result()
-        found = whole_object(await whole_state(app.runs.store, run.id))
+        found = whole_object(await whole_state(app._runs.store, run.id))
     golden = json.loads((FOLDER / name / "whole.json").read_bytes())
     assert plain(json.loads(json.dumps(found["output"], default=vars))) == plain(golden["output"])
 

@@ -203,7 +203,7 @@ async def test_a_run_that_another_worker_takes_from_two_running_tools_leaves_no_
         async for event in run.events():
             if isinstance(event, ev.Notice) and event.message == "second":
                 break
-        assert await app.runs.store.take_over(run.id, "another", 60.0) is not None
+        assert await app._runs.store.take_over(run.id, "another", 60.0) is not None
         taken.set()
         await until(lambda: len(failed) == 2)
     gc.collect()

@@ -145,7 +145,7 @@ async def test_a_sub_agent_that_is_cancelled_alone_ends_although_its_tool_goes_o
     async with running(tmp_path, agent, stubborn) as app:
         run = await app.start(agent.name, "?")
         await until(lambda: stubborn.began == [name])
-        [child] = [task for task in (await app.runs.state(run.id)).tasks if task != run.id]
+        [child] = [task for task in (await app._runs.state(run.id)).tasks if task != run.id]
         began = time.monotonic()
         await run.cancel("Enough.", task_id=child)
         result = await run.result()
@@ -182,8 +182,8 @@ async def test_a_worker_that_stops_leaves_the_run_of_a_tool_that_goes_on(
             run = await app.start(agent.name, "?")
             await until(lambda: stubborn.began == [name])
             began = time.monotonic()
-            app.hurry()
-            await app.runs.drain(0)
+            app._hurry()
+            await app._runs.drain(0)
             assert time.monotonic() - began < WITHIN
         stubborn.let_go.set()
     other = Tailrace([agent], database=tmp_path / "log.db")

@@ -232,7 +232,7 @@ async def whole_run(path: Path, agent: Agent) -> tuple[Log, Result]:
     async with running(path, agent) as app:
         run = await app.start("a", "?", run_id=WHOLE)
         result = await finished(run)
-        return await log_of(app.runs.store, run.id), result
+        return await log_of(app._runs.store, run.id), result
 
 
 def cut_behind(whole: Log, places: Sequence[int]) -> dict[str, Log]:
@@ -276,7 +276,7 @@ async def continued(
         runs = [await app.run(run_id) for run_id in cuts]
         results = await asyncio.gather(*(finished(run) for run in runs))
         for run, result in zip(runs, results, strict=True):
-            logs[run.id] = await log_of(app.runs.store, run.id)
+            logs[run.id] = await log_of(app._runs.store, run.id)
             try:
                 check(cuts[run.id], logs[run.id], ran.by_run.get(run.id, []), result)
             except Exception as error:  # noqa: BLE001
@@ -480,7 +480,7 @@ async def goes_on_without_asking(path: Path, agent: Agent, asked: Callable[[], i
     async with running(path / "whole.db", agent) as app:
         run = await app.start("a", "?", run_id=WHOLE)
         await run.result()
-        whole = await log_of(app.runs.store, run.id)
+        whole = await log_of(app._runs.store, run.id)
     before = asked()
     assert isinstance(decoded(whole)[-1], ev.TaskCompleted)
     store = SqliteLog(str(path / "left.db"))
@@ -536,7 +536,7 @@ async def test_a_worker_takes_over_an_approval_of_the_provider_behind_every_even
     agent = Agent("a", model=model)
     async with running(tmp_path / "whole.db", agent) as app:
         result = await finished(await app.start("a", "?", run_id="run_000"))
-        whole = await log_of(app.runs.store, "run_000")
+        whole = await log_of(app._runs.store, "run_000")
     check_bought(whole[:1], whole, [], result)
     cuts = {
         (name := f"run_{n:03}"): renamed(whole[:n], "run_000", name) for n in range(1, len(whole))

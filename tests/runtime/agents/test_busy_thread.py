@@ -25,8 +25,8 @@ async def running(path: Path, **options: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace([agent, quick], database=path / "log.db", **options)
     async with app.running(), asyncio.timeout(120):
         yield app
-        for info in await app.runs.store.latest_runs():
-            await app.runs.cancel(info.run_id)
+        for info in await app._runs.store.latest_runs():
+            await app._runs.cancel(info.run_id)
 
 
 async def test_both_runs_of_a_thread_go_on_by_default(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ async def test_both_runs_of_a_thread_go_on_by_default(tmp_path: Path) -> None:
         first = await app.start("a", "?", thread="t")
         second = await app.start("quick", "And now?", thread="t")
         assert (await second.result()).status == "completed"
-        assert (await app.runs.info(first.id)).ended_at is None
+        assert (await app._runs.info(first.id)).ended_at is None
 
 
 async def test_a_second_run_of_a_thread_is_refused(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ async def queueing(path: Path, **options: Any) -> AsyncIterator[tuple[Tailrace, 
         try:
             yield app, go
         finally:
-            for info in await app.runs.store.latest_runs():
-                await app.runs.cancel(info.run_id)
+            for info in await app._runs.store.latest_runs():
+                await app._runs.cancel(info.run_id)
 
 
 async def begun(run: Run) -> None:
@@ -112,17 +112,17 @@ async def test_a_queued_run_waits_for_the_first_and_continues_it(tmp_path: Path)
         other = await app.start("a", "Elsewhere?", thread="u")
         await begun(other)  # the worker looked for runs after `second` and `third` were there
         for run in (second, third):
-            state = await app.runs.state(run.id)
+            state = await app._runs.state(run.id)
             assert state.root is not None
             assert state.root.status == "queued"
-            assert (await app.runs.info(run.id)).attempts == 0
-        assert app.runs.worker is not None
-        assert set(app.runs.worker.runs) == {first.id, other.id}
+            assert (await app._runs.info(run.id)).attempts == 0
+        assert app._runs.worker is not None
+        assert set(app._runs.worker.runs) == {first.id, other.id}
         go.set()
         result = await third.result()
         assert result.status == "completed"
         assert result.text == "Turn 5.[^1]"  # the model read both turns of both earlier runs
-        infos = [await app.runs.info(run.id) for run in (first, second, third)]
+        infos = [await app._runs.info(run.id) for run in (first, second, third)]
         assert [info.previous_run_id for info in infos] == [None, first.id, second.id]
         assert infos[0].ended_at is not None
         assert infos[1].ended_at is not None
@@ -152,8 +152,8 @@ async def test_a_queued_run_can_be_cancelled_while_it_waits(tmp_path: Path) -> N
         await second.cancel("Not needed.")
         stopped = await second.result()
         assert (stopped.status, stopped.reason, stopped.items) == ("cancelled", "Not needed.", [])
-        assert (await app.runs.info(first.id)).ended_at is None
-        assert (await app.runs.info(third.id)).attempts == 0
+        assert (await app._runs.info(first.id)).ended_at is None
+        assert (await app._runs.info(third.id)).attempts == 0
         go.set()
         assert (await third.result()).status == "completed"
 
@@ -164,14 +164,14 @@ async def test_a_queued_run_begins_in_another_process_after_a_crash(tmp_path: Pa
         second = await app.start("a", "Two?", thread="t")
         await begun(first)
         # The first process dies: it keeps its claim and does nothing more.
-        assert app.runs.worker is not None
-        await app.runs.store.release(first.id, (await app.runs.info(first.id)).epoch)
-        app.runs.worker._draining = True
+        assert app._runs.worker is not None
+        await app._runs.store.release(first.id, (await app._runs.info(first.id)).epoch)
+        app._runs.worker._draining = True
         async with queueing(tmp_path) as (other, gone):
             gone.set()
             result = await (await other.run(second.id)).result()
             assert result.status == "completed"
-            assert (await other.runs.info(first.id)).ended_at is not None
+            assert (await other._runs.info(first.id)).ended_at is not None
         go.set()
 
 
@@ -184,13 +184,13 @@ async def test_of_runs_created_at_the_same_moment_one_is_first(tmp_path: Path, b
         found = await asyncio.gather(*starts, return_exceptions=True)
         refused = [one for one in found if isinstance(one, ThreadBusy)]
         assert len(refused) == (3 if busy == "reject" else 0)
-        infos = await app.runs.of_thread("t")
+        infos = await app._runs.of_thread("t")
         alive = [info for info in infos if info.ended_at is None]
         assert len(alive) == (4 if busy == "queue" else 1)
         previous = [info.previous_run_id for info in infos]
         assert previous == [None, *(info.run_id for info in infos[:-1])]
         for info in reversed(alive):
-            await app.runs.cancel(info.run_id)
+            await app._runs.cancel(info.run_id)
 
 
 def test_an_unknown_setting_is_refused() -> None:

@@ -59,7 +59,7 @@ async def talk(path: Path, agent: Agent, turns: int) -> list[Result]:
     return results
 
 
-SHORT = Memory(max_tokens=25, keep_turns=2)
+SHORT = Memory(max_tokens=25, keep_runs=2)
 
 
 async def test_older_turns_are_compacted_when_the_history_is_above_its_budget(
@@ -100,7 +100,7 @@ async def test_a_short_conversation_is_not_compacted(tmp_path: Path) -> None:
 
 async def test_what_is_compacted_already_is_not_compacted_again(tmp_path: Path) -> None:
     model = Clerk(say("long " * 100))
-    memory = Memory(max_tokens=25, keep_turns=1)
+    memory = Memory(max_tokens=25, keep_runs=1)
     async with running(tmp_path, Agent("a", model=model, memory=memory)) as app:
         runs = []
         for number in (1, 2, 3):
@@ -160,8 +160,8 @@ async def test_a_run_that_is_recovered_keeps_its_summary(tmp_path: Path) -> None
 
 
 def test_a_memory_has_no_negative_budget() -> None:
-    with pytest.raises(InvalidValue, match="keep_turns=-1"):
-        Memory(keep_turns=-1)
+    with pytest.raises(InvalidValue, match="keep_runs=-1"):
+        Memory(keep_runs=-1)
     with pytest.raises(InvalidValue, match="max_tokens=-2"):
         Memory(max_tokens=-2)
 
@@ -189,7 +189,7 @@ async def test_ten_turns_with_restarts_and_compaction_are_accepted_by_the_provid
         return [think("Hm."), call("get_weather", city=f"City {turns[-1]}")]
 
     summaries = 0
-    memory = Memory(max_tokens=120, keep_turns=2)
+    memory = Memory(max_tokens=120, keep_runs=2)
     async with Simulator(script) as provider:
         for turn in range(10):
             base = provider.url if api == "anthropic" else provider.openai_url

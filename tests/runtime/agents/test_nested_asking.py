@@ -38,7 +38,7 @@ async def running(folder: Path, stored: Stored, *, worker: bool) -> AsyncIterato
 async def asked(app: Tailrace) -> list[InputRequest]:
     """The two requests of the run, once it waits for both."""
     while True:
-        if await app.runs.exists(RUN):
+        if await app._runs.exists(RUN):
             run = await app.run(RUN)
             requests = await run.requests()
             if len(requests) == 2:

@@ -299,7 +299,7 @@ def long_script(text: str) -> list[Any]:
 
 def compacting(model: Any, ran: Ran) -> Agent:
     agent = typed(model, ran)
-    memory = Memory(max_tokens=20, keep_turns=1, instructions="SUMMARIZE")
+    memory = Memory(max_tokens=20, keep_runs=1, instructions="SUMMARIZE")
     return Agent("a", model=model, tools=agent.tools, memory=memory)
 
 
@@ -326,16 +326,16 @@ async def test_a_worker_takes_over_a_run_that_compacts_its_conversation(
         async with running(tmp_path / "log.db", agent) as app:
             run = await app.start("a", "?", run_id=WHOLE, previous_run=EARLIER[-1])
             assert (await run.result()).object["compacted"]["summary"] == SUMMARY
-            whole = await log_of(app.runs.store, WHOLE)
+            whole = await log_of(app._runs.store, WHOLE)
             cuts = cut_behind(whole, places(len(whole), api))
             for run_id, log in cuts.items():
-                await leave(app.runs.store, run_id, log, EARLIER[-1])
+                await leave(app._runs.store, run_id, log, EARLIER[-1])
             ran.by_run.clear()
-            await set_free(app.runs.store, list(cuts))
+            await set_free(app._runs.store, list(cuts))
             for run_id, log in cuts.items():
                 result = await (await app.run(run_id)).result()
                 assert (result.status, result.text) == ("completed", "An answer.")
-                after = await log_of(app.runs.store, run_id)
+                after = await log_of(app._runs.store, run_id)
                 assert after[: len(log)] == log
                 made = [one for one in decoded(after) if isinstance(one, ev.HistoryCompacted)]
                 assert [one.summary for one in made] == [SUMMARY]

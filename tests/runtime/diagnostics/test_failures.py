@@ -58,9 +58,9 @@ async def shown(agent: Callable[[Task], Awaitable[None]]) -> dict[str, Any]:
     """The error as clients see it."""
     app = Tailrace({"a": agent}, "sqlite://:memory:")
     async with asyncio.timeout(120), app.running():
-        run_id = await app.runs.start("a", "?")
-        assert await app.runs.reader.ended(run_id, 120)
-        view = client_view(await app.runs.state(run_id))
+        run_id = await app._runs.start("a", "?")
+        assert await app._runs.reader.ended(run_id, 120)
+        view = client_view(await app._runs.state(run_id))
         assert SECRET not in json.dumps(view)
         error: dict[str, Any] = view["error"]
         return error

@@ -512,7 +512,7 @@ async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_dr
     with pytest.raises(NotDrained, match=r"drain\(\)"), task.message() as message:  # noqa: PT012
         while True:
             message.text("tick ")
-    [item] = task.node.items.values()
+    [item] = task._sink.node.items.values()
     assert item.item.status == "incomplete"  # what closes an item is not refused
     await task.drain()
     task.notice("Once it has drained, it may go on.")

@@ -56,12 +56,12 @@ async def app(database: str) -> AsyncIterator[Tailrace]:
 
 @pytest.fixture
 async def store(app: Tailrace) -> Store:
-    return app.runs.store
+    return app._runs.store
 
 
 async def finished(app: Tailrace, **options: Any) -> str:
-    run_id = await app.runs.start("a", "?", **options)
-    assert await app.runs.reader.ended(run_id, 120)
+    run_id = await app._runs.start("a", "?", **options)
+    assert await app._runs.reader.ended(run_id, 120)
     return run_id
 
 
@@ -89,7 +89,7 @@ async def test_first_the_events_go_and_then_the_run(app: Tailrace, store: Store)
     info = await store.info(run_id)
     assert info is not None
     assert info.trimmed_to == info.last_seq == whole.sequence_number
-    assert client_view(await app.runs.state(run_id)) == client_view(whole)
+    assert client_view(await app._runs.state(run_id)) == client_view(whole)
     # What only the model saw is still there: the next turn needs it.
     root, kept = whole.root, (await whole_state(store, run_id)).root
     assert root is not None
@@ -151,10 +151,10 @@ async def test_several_processes_may_do_it_at_once(
 ) -> None:
     runs = [await finished(app) for _ in range(20)]
     others = [await open_store(database) for _ in range(3)]
-    views = [client_view(await app.runs.state(run_id)) for run_id in runs]
+    views = [client_view(await app._runs.state(run_id)) for run_id in runs]
     sweepers = [Retention(one, keep_events=-1) for one in (store, *others)]
     await asyncio.gather(*(one.sweep() for one in sweepers))
-    assert [client_view(await app.runs.state(run_id)) for run_id in runs] == views
+    assert [client_view(await app._runs.state(run_id)) for run_id in runs] == views
     sweepers = [Retention(one, keep_events=-1, keep_runs=-1) for one in (store, *others)]
     sweepers += [Retention(one, keep_events=-1) for one in (store, *others)]
     await asyncio.gather(*(one.sweep() for one in sweepers))
@@ -238,7 +238,7 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
     async with asyncio.timeout(DEADLINE), app.running(), client_of(app) as client:
         answer = await client.post("/runs", json={"agent": "a", "input": "?"})
         run_id = answer.json()["run_id"]
-        await eventually(lambda: is_trimmed(app.runs.store, run_id))
+        await eventually(lambda: is_trimmed(app._runs.store, run_id))
         view = (await client.get(f"/runs/{run_id}")).json()
         assert view["status"] == "completed"
         answer = await client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": "2-3"})
@@ -249,7 +249,7 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
 
         answer = await client.post("/runs", json={"agent": "a", "input": "?", "store": False})
         gone = f"/runs/{answer.json()['run_id']}"
-        app.runs.retention._forget_after = 0.0
+        app._runs.retention._forget_after = 0.0
         await eventually(lambda: answers_404(client, gone))
         assert (await client.get(f"/runs/{run_id}")).status_code == 200
 
@@ -264,14 +264,14 @@ async def test_only_true_and_false_say_whether_a_run_is_stored(app: Tailrace) ->
         answer = await client.post("/v1/responses", json=body)
         assert answer.json()["store"] is False
         run_id = answer.json()["id"].removeprefix("resp_")
-    await Retention(app.runs.store, forget_after=-1).sweep()
-    assert await app.runs.store.info(run_id) is None
+    await Retention(app._runs.store, forget_after=-1).sweep()
+    assert await app._runs.store.info(run_id) is None
 
 
 async def test_a_process_without_a_worker_leaves_it_to_others(database: str) -> None:
     app = Tailrace({"a": agent}, database, worker=False, keep_events=timedelta(0))
     async with app.running():
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "retention"]
-    app.worker = True
+    app._worker = True
     async with asyncio.timeout(DEADLINE), app.running():
         await until(lambda: any(task.get_name() == "retention" for task in asyncio.all_tasks()))

@@ -103,7 +103,7 @@ async def test_a_time_limit_goes_on_where_the_lost_worker_was(tmp_path: Path) ->
     async with running(tmp_path / "whole.db", agent) as app:
         run = await app.start("a", "?", run_id="run_000")
         assert (await run.result()).status == "completed"
-        whole = await log_of(app.runs.store, run.id)
+        whole = await log_of(app._runs.store, run.id)
     for name, seconds, wanted in (("a", 50, "completed"), ("b", 70, "incomplete")):
         store = SqliteLog(str(tmp_path / f"{name}.db"))
         await leave(store, "run_000", begun_earlier(whole[: len(whole) // 2], seconds))

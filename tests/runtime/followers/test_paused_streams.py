@@ -94,7 +94,7 @@ def reopened(name: str, state: State, answered: list[str]) -> tuple[Any, list[by
 
 async def converse(app: Tailrace, run_id: str, name: str, chance: random.Random) -> int:
     """Be a client of the format until the run has ended; how many responses it read."""
-    runs, wire = app.runs, FORMATS[name]
+    runs, wire = app._runs, FORMATS[name]
     stream = RunStream(runs, wire, run_id, snapshot=chance.random() < 0.5)
     loop, responses = asyncio.get_running_loop(), 0
     until = loop.time() + 3 * SECONDS

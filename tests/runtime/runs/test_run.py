@@ -141,7 +141,7 @@ async def test_a_run_is_followed_in_a_wire_format_from_any_frame(app: Tailrace) 
     ids = [line[4:] for line in whole.decode().splitlines() if line.startswith("id: ")]
     rest = b"".join([piece async for piece in run.events("task", after=ids[-2])])
     assert rest.count(b"data: ") == 1
-    with pytest.raises(UnknownFormat, match="no format 'morse'"):
+    with pytest.raises(UnknownFormat, match="Unknown format 'morse'; use task"):
         run.events("morse")
 
 

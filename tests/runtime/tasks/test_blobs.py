@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tailrace import Agent, Answer, Tailrace, file, image, partial_image, streaming_tool, tool
+from tailrace.core.data_url import data_url
 from tailrace.core.events import ImageDelta, TaskInputRequired
 from tailrace.core.items import (
     Data,
@@ -24,7 +25,6 @@ from tailrace.core.items import (
     Text,
     TextPart,
 )
-from tailrace.core.tool_output import data_url
 from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.ports import Request
@@ -159,16 +159,16 @@ async def test_the_model_gets_the_bytes_also_in_the_next_turn(name: str) -> None
             if task.input == "paint":
                 with task.call("paint") as call:
                     call.arguments("{}")
-                call.result(await tool_result(image(LARGE), task.emitter.blobs, task.task_id))
+                call.result(await tool_result(image(LARGE), task._sink.emitter.blobs, task.task_id))
             await call_model(model, Request(chain=await task.chain()), task)
             assert BYTES in str((await task.history(model.api)).items)
 
         app = Tailrace({"painter": painter}, ":memory:")
         async with app.running():
             for words in ("paint", "and?"):
-                run_id = await app.runs.start("painter", words, thread_id="t")
-                assert await app.runs.reader.ended(run_id, 120)
-                root = (await app.runs.state(run_id)).root
+                run_id = await app._runs.start("painter", words, thread_id="t")
+                assert await app._runs.reader.ended(run_id, 120)
+                root = (await app._runs.state(run_id)).root
                 assert root is not None
                 assert root.status == "completed"
                 assert root.notices == []
@@ -183,7 +183,7 @@ async def test_a_client_loads_a_blob_as_the_type_that_it_has_and_runs_nothing_in
     page = "<script>alert(1)</script>" * 3000
 
     async def agent(task: Any) -> None:
-        blobs = task.emitter.blobs
+        blobs = task._sink.emitter.blobs
         for value in (image(LARGE), file(page, "page.html", "text/html"), page * 9):
             with task.call("read") as call:
                 call.arguments("{}")
@@ -195,8 +195,8 @@ async def test_a_client_loads_a_blob_as_the_type_that_it_has_and_runs_nothing_in
         app.running(),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as c,
     ):
-        run_id = await app.runs.start("agent", None)
-        assert await app.runs.reader.ended(run_id, 120)
+        run_id = await app._runs.start("agent", None)
+        assert await app._runs.reader.ended(run_id, 120)
         shown = (await c.get(f"/runs/{run_id}")).json()["output"]
         first, second, third = [one["block_list"] for one in shown if "block_list" in one]
         picture = await c.get(first[0]["image_url"]["url"])
@@ -272,7 +272,7 @@ async def test_of_a_tool_that_only_shows_blocks_the_model_reads_the_blocks() -> 
     async with app.running():
         run = await app.start("looker", "Look.")
         await run.result()
-        root = (await read_whole(app.runs.store, run.id)).root
+        root = (await read_whole(app._runs.store, run.id)).root
     assert root is not None
     (node,) = root.call_results.values()
     url = ImageUrl(url=data_url(PNG, "image/png"))
@@ -305,7 +305,7 @@ async def test_an_invalid_media_type_is_sent_as_bytes() -> None:
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as c,
     ):
         run = await app.start("agent")
-        sha256 = await app.runs.store.put_blob(b"x", "text/html\r\nset-cookie: a=b", run.id)
+        sha256 = await app._runs.store.put_blob(b"x", "text/html\r\nset-cookie: a=b", run.id)
         answer = await c.get(f"/blobs/{sha256}")
     assert answer.headers["content-type"] == "application/octet-stream"
     assert "set-cookie" not in answer.headers
@@ -315,15 +315,15 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
     seen: list[Any] = []
 
     async def agent(task: Any) -> None:
-        load = await blob_loader(task.emitter.blobs, task.owner, await task.chain())
+        load = await blob_loader(task._sink.emitter.blobs, task.owner, await task.chain())
         seen.append(load(task.input[0]["content"][0]["image_url"]))
 
     app = Tailrace({"agent": agent}, ":memory:")
     async with app.running():
-        sha256 = await app.runs.store.put_blob(LARGE, "image/png")
+        sha256 = await app._runs.store.put_blob(LARGE, "image/png")
         part = {"type": "input_image", "image_url": f"/blobs/{sha256}"}
-        run_id = await app.runs.start("agent", [{"role": "user", "content": [part]}])
-        assert await app.runs.reader.ended(run_id, 120)
+        run_id = await app._runs.start("agent", [{"role": "user", "content": [part]}])
+        assert await app._runs.reader.ended(run_id, 120)
     assert seen == [None]
 
 

@@ -44,7 +44,7 @@ async def remembers(task: Task) -> None:
 async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.AsyncClient]]:
     app = Tailrace({"agent": agent}, ":memory:")
     async with app.running(), client_of(app) as client:
-        yield app.runs, client
+        yield app._runs, client
 
 
 async def ended(runs: Runs, run_id: str) -> TaskNode:
@@ -430,8 +430,10 @@ async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
         async def agent(task: Task) -> None:
             for _ in range(2):
                 await call_model(model, Request(chain=await task.chain()), task)
-                for call_id in set(task.node.calls) - set(task.node.call_results):
-                    ResultWriter(task, call_id).finish(Private(content=[TextPart(text="15 C")]))
+                for call_id in set(task._sink.node.calls) - set(task._sink.node.call_results):
+                    ResultWriter(task._sink, call_id).finish(
+                        Private(content=[TextPart(text="15 C")])
+                    )
 
         async with serving(agent) as (runs, _):
             named: list[Json] = [{}, {}, {"previous_run_id": None}]
@@ -464,7 +466,7 @@ async def test_no_two_calls_of_a_thread_have_the_same_id() -> None:
             inner.result("Seen.")
             child.say("Seen.")
         made = {"index": 0, "id": "call_0", "function": {"name": "f", "arguments": "{}"}}
-        ingest = OpenAIChat(task)
+        ingest = OpenAIChat(task._sink)
         for choice in (
             {"delta": {"tool_calls": [made]}},
             {"delta": {}, "finish_reason": "tool_calls"},

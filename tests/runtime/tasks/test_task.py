@@ -20,7 +20,7 @@ from tailrace.core.view import client_view, whole_object
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ports import NewRun
 from tailrace.runtime.event_log.pipeline import Pipeline
-from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task import Task, pending_call
 from tailrace.stores.sqlite.store import SqliteLog
 
 RUN = "run_1"
@@ -46,7 +46,7 @@ async def task(tmp_path: Path) -> AsyncIterator[Task]:
 
 
 def output(task: Task) -> list[dict[str, Any]]:
-    return list(client_view(task.emitter.state)["output"])
+    return list(client_view(task._sink.emitter.state)["output"])
 
 
 async def test_a_plain_value_can_be_cited(task: Task) -> None:
@@ -70,7 +70,7 @@ async def test_the_model_reads_wrapped_content_and_the_client_never_sees_it(
     with task.call("look") as call:
         call.arguments("{}")
     call.result("blue")
-    result = whole_object(task.emitter.state)["output"][1]
+    result = whole_object(task._sink.emitter.state)["output"][1]
     assert [part["text"] for part in result["content"]] == [
         "<referencable-item>\nID: 1",
         "blue",
@@ -94,14 +94,14 @@ async def test_a_sub_agent_hands_over_its_message_and_what_it_cited(task: Task) 
             inner.result(f"fact {name}")
         with child.message() as message:
             message.text("See [^2].")
-    content = whole_object(task.emitter.state)["output"][3]["content"]
+    content = whole_object(task._sink.emitter.state)["output"][3]["content"]
     assert [part["text"] for part in content] == [
         "<referencable-item>\nID: 2",
         "fact cited",
         "</referencable-item>",
         "See [^2].",
     ]
-    view = client_view(task.emitter.state)
+    view = client_view(task._sink.emitter.state)
     assert view["imports"] == [
         {"reference_id": 2, "source_task_id": call.call_id, "source_reference_id": 2}
     ]
@@ -173,7 +173,7 @@ async def test_whatever_is_open_is_closed_when_the_task_is_stopped(task: Task) -
     task.cancel("enough")
     task.cancel("a second time changes nothing")
     task.complete()
-    view = client_view(task.emitter.state)
+    view = client_view(task._sink.emitter.state)
     assert view["status"] == "cancelled"
     assert view["tasks"][0]["status"] == "cancelled"
     assert view["output"][1]["error"]["code"] == "interrupted"
@@ -190,7 +190,7 @@ async def test_notices_usage_and_steps_are_kept(task: Task) -> None:
         thinking.next_part()
         thinking.summary("a")
     task.complete()
-    view = client_view(task.emitter.state)
+    view = client_view(task._sink.emitter.state)
     assert view["notices"] == [{"message": "careful", "data": {"why": "hot"}}]
     assert view["usage"]["output_tokens"] == 2
     assert task.input == "?"
@@ -204,7 +204,7 @@ class Oops(Exception):
 
 
 def view(task: Task) -> dict[str, Any]:
-    return client_view(task.emitter.state)
+    return client_view(task._sink.emitter.state)
 
 
 async def test_a_block_that_an_exception_leaves_closes_its_item_and_the_run_goes_on(
@@ -326,7 +326,7 @@ async def test_a_sub_agent_without_an_answer_gives_its_parent_no_completed_resul
         else:
             child.incomplete("max_turns")
     task.complete()
-    [_, result] = whole_object(task.emitter.state)["output"]
+    [_, result] = whole_object(task._sink.emitter.state)["output"]
     assert (result["status"], result["error"]["code"]) == ("failed", status)
     assert result["content"][-1]["text"] == "Half"
 
@@ -334,7 +334,7 @@ async def test_a_sub_agent_without_an_answer_gives_its_parent_no_completed_resul
 async def test_a_task_that_a_worker_leaves_to_another_worker_stays_open(task: Task) -> None:
     with pytest.raises(asyncio.CancelledError), task.message() as message:  # noqa: PT012
         message.text("Half")
-        task.emitter.is_left = True
+        task._sink.emitter.is_left = True
         raise asyncio.CancelledError
     block = task.message()
     block.__enter__().text("Never left")
@@ -381,7 +381,7 @@ async def test_a_task_knows_its_run_and_shows_what_its_clients_see(task: Task) -
 async def test_the_text_of_an_input_is_what_the_user_wrote_last(
     task: Task, given: Any, text: str
 ) -> None:
-    task.node.facts["input"] = given
+    task._sink.node.facts["input"] = given
     assert task.text == text
 
 
@@ -408,7 +408,8 @@ async def test_a_call_is_found_by_the_id_that_the_agent_chose(task: Task) -> Non
     with task.call("look", call_id="call_mine") as call:
         call.arguments("{}")
     assert output(task)[0]["call_id"] == call.call_id == "call_mine_1"
-    assert task.pending("call_mine").call_id == task.pending(call).call_id == call.call_id
+    for named in ("call_mine", call):
+        assert pending_call(task, named).call_id == call.call_id
     task.answer("call_mine", "Seen.")
     assert output(task)[1]["call_id"] == call.call_id
     with pytest.raises(IllegalEvent, match="call-id-new"), task.call("look", call_id="call_mine"):
@@ -418,7 +419,7 @@ async def test_a_call_is_found_by_the_id_that_the_agent_chose(task: Task) -> Non
 
 
 async def test_calls_that_a_model_made_are_found_and_answered(task: Task) -> None:
-    ingest = OpenAIChat(task)
+    ingest = OpenAIChat(task._sink)
     for number, name in enumerate(("look", "feel")):
         function = {"name": name, "arguments": f'{{"n":{number}}}'}
         delta = {"tool_calls": [{"index": number, "id": f"c{number}", "function": function}]}
@@ -433,7 +434,7 @@ async def test_calls_that_a_model_made_are_found_and_answered(task: Task) -> Non
     first.start()
     first.progress("half", 1, 2)
     task.answer(first.item, {"sky": "blue"})
-    task.pending(second.call_id).fail("tool_timeout", "Too slow.")
+    pending_call(task, second.call_id).fail("tool_timeout", "Too slow.")
     assert task.calls() == []
     shown = output(task)
     assert shown[0]["started"]

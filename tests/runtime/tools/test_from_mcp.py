@@ -298,7 +298,7 @@ async def test_without_its_server_an_agent_works_on_and_says_so() -> None:
     async with running(agent) as app:
         run = await app.start("clerk", "Add.")
         result = await run.result()
-        root = (await app.runs.state(run.id)).root
+        root = (await app._runs.state(run.id)).root
     assert result.text == "Sorry."
     assert root is not None
     assert [note["message"] for note in root.notices] == ["The MCP server gone cannot be reached."]

@@ -81,9 +81,9 @@ async def main(*agents):
     found = {}
     async with app.running():
         for agent in agents:
-            run_id = await app.runs.start(agent.__name__, "?")
-            assert await app.runs.reader.ended(run_id, 120)
-            root = (await app.runs.state(run_id)).root
+            run_id = await app._runs.start(agent.__name__, "?")
+            assert await app._runs.reader.ended(run_id, 120)
+            root = (await app._runs.state(run_id)).root
             found[agent.__name__] = [root.status, root.error.code if root.error else None]
     print(json.dumps(found))
 """

@@ -39,7 +39,7 @@ def ask(task: Task) -> None:
 
 async def asking(task: Task) -> None:
     """Asks once, also when it is called again, and repeats the answer."""
-    if not task.node.requests:
+    if not task._sink.node.requests:
         ask(task)
     answer = await receive(task)
     with task.message() as message:

@@ -583,8 +583,8 @@ async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> N
         Tailrace(agents, max_attempts=0)
     app = Tailrace(agents, tmp_path / "app.db", lease=timedelta(seconds=2), max_attempts=1)
     async with app.running():
-        run_id = await app.runs.start("a", "?")
-        assert await ended(app.runs, run_id) == ("completed", 1)
+        run_id = await app._runs.start("a", "?")
+        assert await ended(app._runs, run_id) == ("completed", 1)
 
 
 async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
@@ -634,7 +634,7 @@ async def test_the_state_of_an_ended_run_is_freed_without_the_garbage_collector(
     writers: list[weakref.ref[Emitter]] = []
 
     async def speaks(task: Task) -> str:
-        writers.append(weakref.ref(task.emitter))
+        writers.append(weakref.ref(task._sink.emitter))
         return "Hello."
 
     app = Tailrace({"speaks": speaks}, "sqlite://:memory:")

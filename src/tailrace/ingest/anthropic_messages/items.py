@@ -11,7 +11,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import RawItem, Status
 from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.values import MOST_TOKENS, Json, count_of, json_text, text_or_none
+from tailrace.core.values import MOST_TOKENS, Json, count_of, json_text, list_of, text_or_none
 from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter
 from tailrace.ingest.anthropic_messages.texts import TextMessage
 from tailrace.ingest.anthropic_messages.values import (
@@ -342,8 +342,7 @@ class _RawBlock:
     def __init__(self, answer: MessageContext, block: Json) -> None:
         self._answer = answer
         self._block = dict(block)
-        cited = block.get("citations")
-        self._citations: list[Any] = list(cited) if isinstance(cited, list) else []
+        self._citations = [*list_of(block.get("citations"))]
         self._pieces: dict[str, list[str]] = {}
         self._id = answer.sink.new_id("raw")
         self._index = answer.sink.add(self._item("completed"))

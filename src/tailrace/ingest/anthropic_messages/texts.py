@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Status
 from tailrace.core.sink import Sink
-from tailrace.core.values import Json
+from tailrace.core.values import Json, list_of
 from tailrace.core.writers import MessageWriter
 from tailrace.ingest.anthropic_messages.values import citation_of
 from tailrace.ingest.unknown import has_unknown
@@ -69,8 +68,7 @@ class MessageText:
         self._texts = texts
         self._start = block
         self._writer = texts.writer.text_block()
-        cited = block.get("citations")
-        self._citations: list[Any] = list(cited) if isinstance(cited, list) else []
+        self._citations = [*list_of(block.get("citations"))]
         self._cited = 0
         text = block.get("text")
         if isinstance(text, str):

@@ -17,7 +17,8 @@ from tailrace.core.items import (
     Text,
     UrlCitation,
 )
-from tailrace.core.values import Json, count_of, list_of, source_url, text_of, text_or_none
+from tailrace.core.values import Json, count_of, list_of, text_of, text_or_none
+from tailrace.history.content import source_url
 from tailrace.ingest.unknown import EMPTY, unknown_names
 
 

@@ -96,7 +96,7 @@ def _limit(data: str | bytes) -> int:
         is_end = _decode_kind(data).type in _ENDS
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         is_end = False
-    return sse.MAX_EVENT_BYTES if is_end else MOST_BYTES
+    return sse.MAX_PARSED_BYTES if is_end else MOST_BYTES
 
 
 def _more(*holders: Json) -> Json:

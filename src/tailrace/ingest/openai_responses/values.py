@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.data_url import base64_url
 from tailrace.core.items import (
     Annotation,
     ErrorInfo,
@@ -117,7 +118,8 @@ def image_url(value: Any, image_format: Any) -> str | None:
     kind = word_of(image_format)
     if kind is None:
         kind = next((name for start, name in _SNIFFED.items() if data.startswith(start)), "png")
-    return f"data:image/{ {'jpg': 'jpeg', 'svg': 'svg+xml'}.get(kind, kind) };base64,{data}"
+    kind = {"jpg": "jpeg", "svg": "svg+xml"}.get(kind, kind)
+    return base64_url(data, f"image/{kind}")
 
 
 # --- the end of a response ---------------------------------------------------------------------

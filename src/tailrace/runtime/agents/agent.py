@@ -60,8 +60,8 @@ class Agent:
     `handlers` carry out the provider's `shell`, `apply_patch` and `computer` calls.
 
     `instructions` may be a function. `output` is the type of the answer: a msgspec struct, a
-    dataclass, a pydantic model or a JSON Schema. `history` is what earlier turns send back to the
-    provider (`drop`, `encrypted` or `stored`). With `memory`, older turns of a long conversation
+    dataclass, a pydantic model or a JSON Schema. `history` is how the reasoning of earlier turns
+    is sent back (`drop`, `encrypted` or `stored`). With `memory`, older runs of a long conversation
     are compacted. `deps` reaches tools as `context.deps`.
 
     `busy_thread` is what happens to a new run of a thread that is busy, instead of the app's.

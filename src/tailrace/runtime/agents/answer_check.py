@@ -71,7 +71,7 @@ async def accepts_answer(loop: Loop) -> bool:
         task.fail(refused)
         return True
     output = loop.output
-    if output is None or text is None or task.node.structured_output is not None:
+    if output is None or text is None or task._sink.node.structured_output is not None:
         return True
     try:
         value = output.read(text)
@@ -101,8 +101,9 @@ def _refuse_output(loop: Loop, why: str) -> bool:
 def _last_turn(task: Task) -> list[str]:
     """The items behind the last result of a tool: what the model put out last."""
     found: list[str] = []
-    for node in reversed(task.node.output()):
-        if isinstance(node.item, ToolResult) and not takeover.is_providers(task.node, node.item):
+    root = task._sink.node
+    for node in reversed(root.output()):
+        if isinstance(node.item, ToolResult) and not takeover.is_providers(root, node.item):
             break
         found.append(node.id)
     return found[::-1]
@@ -110,7 +111,7 @@ def _last_turn(task: Task) -> list[str]:
 
 def _last_text(task: Task) -> str | None:
     """The text of the last message, if the model put one out; None for a refusal."""
-    for node in reversed(task.node.output()):
+    for node in reversed(task._sink.node.output()):
         if isinstance(node.item, Message):
             parts = [part for _, part in sorted(node.parts.items()) if isinstance(part, TextNode)]
             if any(part.kind == "refusal" for part in parts):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from tailrace.core.values import Json, dicts_of, text_of
-from tailrace.ports.model import Effort, OutputSchema, Summary, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES, Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.agents.output_types import OutputType
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ LEAVES_CALLS = {"client_calls": "complete"}
 def leaves_calls(options: Json) -> bool:
     """Whether calls that a client carries out complete the run, also those of the agent's tools."""
     return all(options.get(name) == value for name, value in LEAVES_CALLS.items())
-
-
-CHOICES = ("auto", "none", "required")
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
@@ -188,7 +185,7 @@ def _tool_choice(agent: Agent, value: Any) -> Any:
     own = agent.settings["tool_choice"]
     if is_tool_choice(value) and _may_set(agent, "tool_choice", own):
         return value
-    return {"type": "function", "name": own} if own and own not in CHOICES else own
+    return {"type": "function", "name": own} if own and own not in TOOL_CHOICES else own
 
 
 def _parallel(agent: Agent, value: Any) -> bool | None:
@@ -225,7 +222,7 @@ def is_text_format(form: Any) -> bool:
 def is_tool_choice(value: Any) -> bool:
     """Whether a value is a choice of functions: a word, a function, or a list of tools."""
     if not isinstance(value, dict):
-        return value in CHOICES
+        return value in TOOL_CHOICES
     if value.get("type") == "allowed_tools":
         tools = value.get("tools")
         return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)

@@ -23,7 +23,7 @@ async def call_agent(agent: AgentFunction, task: Task) -> None:
     """Let an agent work on a task, and write the text that it returns as a message."""
     returned = await agent(task)
     if isinstance(returned, str):
-        if returned and not task.node.ended:
+        if returned and not task._sink.node.ended:
             task.say(returned)
     elif returned is not None:
         logger.warning(
@@ -101,3 +101,10 @@ def check_agents(agents: NamedAgents) -> None:
                 f"Agent {name!r} must take the task and nothing else ({error}). Write"
                 " `async def agent(task)`."
             ) from error
+
+
+def unknown_agent(name: str, known: Iterable[str]) -> str:
+    """The error message for a name that no agent has."""
+    names = ", ".join(sorted(known))
+    advice = f"use {names}." if names else "pass agents to `Tailrace([...])`."
+    return f"Unknown agent {name[:80]!r}; {advice}"

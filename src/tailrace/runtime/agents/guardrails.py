@@ -22,7 +22,7 @@ async def refusal(
         try:
             reason = await _called(guardrail, text or "", context)
         except Exception as error:
-            if context.task.emitter.failure is not None:
+            if context.task._sink.emitter.failure is not None:
                 raise  # the run has lost its store, or its worker
             logged = failure(f"run {context.run_id} (agent {context.agent})", error, "guardrail")
             return ErrorInfo(code=code, message=logged.message)

@@ -42,7 +42,14 @@ from tailrace.runtime.agents.time_limit import TimeLimit
 from tailrace.runtime.agents.tool_calls import settle, settle_approvals
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
-from tailrace.runtime.tasks.task import CALL_CANCELLED, Task, mcp_approvals
+from tailrace.runtime.tasks.task import (
+    CALL_CANCELLED,
+    Task,
+    announce,
+    close_calls,
+    mcp_approvals,
+    pending_call,
+)
 from tailrace.runtime.tools.tool import Context, Tool
 
 if TYPE_CHECKING:
@@ -59,9 +66,9 @@ class Loop:
         """Of the agent that began: a handoff does not change them."""
         self.task = task
         self.above = above
-        self._is_resumed = task.task_id in task.emitter.resumed
-        task.emitter.resumed.discard(task.task_id)
-        self._turns = takeover.turns_of(task.node) if self._is_resumed else 0
+        self._is_resumed = task.task_id in task._sink.emitter.resumed
+        task._sink.emitter.resumed.discard(task.task_id)
+        self._turns = takeover.turns_of(task._sink.node) if self._is_resumed else 0
         self.mistakes = 0
         """Turns in a row with nothing but mistakes."""
         self._is_price_checked = self._is_resumed
@@ -91,7 +98,7 @@ class Loop:
         try:
             left = seconds
             if seconds is not None and self._is_resumed:
-                left = max(0.0, seconds - self.task.emitter.clock.seconds(self.task.task_id))
+                left = max(0.0, seconds - self.task._sink.emitter.clock.seconds(self.task.task_id))
             async with self.time_limit.running(left):
                 await self._work()
         except TimeoutError:
@@ -99,7 +106,7 @@ class Loop:
                 raise
             self.stop(named("seconds", seconds))
         except asyncio.CancelledError as error:
-            self.task.after(error, lambda: self.task.close_calls(CALL_CANCELLED))
+            self.task._sink.after(error, lambda: close_calls(self.task, CALL_CANCELLED))
             raise
 
     @property
@@ -116,24 +123,24 @@ class Loop:
 
     async def _work(self) -> None:
         task = self.task
-        if task.node.switches and not self._goes_on_with_speaker():
+        if task._sink.node.switches and not self._goes_on_with_speaker():
             return
         await self._open_tools()
-        answered = self._is_resumed and takeover.has_answer(task.node)
-        if not (self._is_resumed and task.node.items) and await self._refuses_input():
+        answered = self._is_resumed and takeover.has_answer(task._sink.node)
+        if not (self._is_resumed and task._sink.node.items) and await self._refuses_input():
             return
         if task.task_id == task.run_id and task.options.get(COMPACT) is True:
             await compact_all(self)
             return
         memory = self.agent.memory
-        if memory is not None and task.task_id == task.run_id and not task.node.items:
+        if memory is not None and task.task_id == task.run_id and not task._sink.node.items:
             await compact(self, memory)
-        while not task.node.ended:
+        while not task._sink.node.ended:
             if calls := self._calls():
                 mistakes = await settle(self, calls)
                 self.count_turn(mistakes=mistakes == len(calls))
                 answered = False
-            elif switch := handoff.chosen(task.node, self.tools):
+            elif switch := handoff.chosen(task._sink.node, self.tools):
                 await self._hand_over(*switch)
             elif self._is_left_to_client():
                 return
@@ -157,7 +164,7 @@ class Loop:
 
     def _goes_on_with_speaker(self) -> bool:
         """Continue with the agent that spoke last; False if it is declared no more."""
-        speaker = self.task.node.speaker
+        speaker = self.task._sink.node.speaker
         found = handoff.handed_to(self.agent, speaker)
         if found is None:
             self.task.fail(
@@ -185,9 +192,9 @@ class Loop:
 
         After a lost worker, also those whose result a sub-agent has begun.
         """
-        begun = [id_ for id_, result in self.task.node.call_results.items() if result.is_open]
+        begun = [id_ for id_, result in self.task._sink.node.call_results.items() if result.is_open]
         found = [*self.task.calls("server"), *self.task.calls("client")]
-        found += [self.task.pending(call_id) for call_id in begun]
+        found += [pending_call(self.task, call_id) for call_id in begun]
         left = [call for call in found if not self.is_for_client(call.name, call.executor)]
         return sorted(left, key=lambda call: call.place["output_index"])
 
@@ -220,7 +227,7 @@ class Loop:
             return None
         made = [
             node.item
-            for node in self.task.node.calls.values()
+            for node in self.task._sink.node.calls.values()
             if isinstance(node.item, ToolCall) and not node.superseded
         ]
         ours = [one for one in made if not self.is_for_client(one.name, one.executor)]
@@ -231,7 +238,7 @@ class Loop:
         self.mistakes = self.mistakes + 1 if mistakes else 0
         self.correction = self.correction if mistakes else None
         most = self.limits.mistakes
-        if most is not None and self.mistakes > most and not self.task.node.ended:
+        if most is not None and self.mistakes > most and not self.task._sink.node.ended:
             self.task.fail(
                 "invalid_calls",
                 f"The model made only invalid calls in {self.mistakes} turns "
@@ -247,7 +254,7 @@ class Loop:
             self.stop(reached)
             return False
         self._turns += 1
-        task, first = self.task, len(self.task.node.items)
+        task, first = self.task, len(self.task._sink.node.items)
         request = await self._request()
         try:
             check_request(request)
@@ -265,16 +272,16 @@ class Loop:
                 executor_of=self._executor,
                 needs_approval=self._needs_approval,
                 patience=self.agent.patience,
-                drain=task.emitter.pace,
+                drain=task._sink.emitter.pace,
                 emit_output=False,
             )
         self._check_price()
-        made = [node for index, node in sorted(task.node.items.items()) if index >= first]
+        made = [node for index, node in sorted(task._sink.node.items.items()) if index >= first]
         return read_outcome(self, outcome, [node for node in made if not node.superseded])
 
     def _check_price(self) -> None:
         """Show, once, that a limit on cost cannot count the calls of this model."""
-        usage = self.task.node.usage
+        usage = self.task._sink.node.usage
         limited = next(
             (loop.limits.cost for loop in self.loops() if loop.limits.cost is not None), None
         )
@@ -293,13 +300,13 @@ class Loop:
         turns = self.limits.turns
         reached = named("turns", turns) if turns is not None and self._turns >= turns else None
         for loop in self.loops():
-            reached = reached or loop.limits.spent([loop.task.node, *loop.unlogged])
+            reached = reached or loop.limits.spent([loop.task._sink.node, *loop.unlogged])
         return reached
 
     async def _request(self) -> Request:
         agent, task = self.agent, self.task
         is_root = task.task_id == task.run_id
-        chain = await task.chain() if is_root else [task.emitter.state]
+        chain = await task.chain() if is_root else [task._sink.emitter.state]
         instructions = await agent.instructions_for(self.context, citable=_is_citable(task))
         client = self._client
         added = (instructions, client.instructions, self.correction)
@@ -312,7 +319,8 @@ class Loop:
             if client.only is None or provider_tool["type"] in client.only
         ]
         settings = agent.settings | client.settings
-        if task.node.calls:  # a client's choice is for its question: repeated, it would never end
+        # A client's choice is for its question: repeated, it would never end.
+        if task._sink.node.calls:
             settings["tool_choice"] = agent.settings["tool_choice"]
         if self.calls_left() == 0 and not client.tools:
             settings["tool_choice"] = "none"
@@ -361,10 +369,11 @@ class Loop:
 
     def announce(self, requests: list[InputRequest]) -> None:
         """Show new requests to people, before a task waits for the answers."""
-        known = {request.id for request in self.task.node.requests} | self.task.node.answers.keys()
+        node = self.task._sink.node
+        known = {request.id for request in node.requests} | node.answers.keys()
         new = [request for request in requests if request.id not in known]
-        if new and self.task.emitter.inputs is not None:
-            self.task.announce(new)
+        if new and self.task._sink.emitter.inputs is not None:
+            announce(self.task, new)
 
     @contextmanager
     def clocks_stopped(self) -> Iterator[None]:
@@ -377,7 +386,7 @@ class Loop:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """A block in which the run must not be parked, although other tasks of it may wait."""
-        inputs = self.task.emitter.inputs
+        inputs = self.task._sink.emitter.inputs
         if inputs is None:
             yield
             return
@@ -385,15 +394,15 @@ class Loop:
             yield
 
     def stop(self, reason: str) -> None:
-        """End the task short of its answer, with a result for each call."""
+        """End the task without a full answer, with a result for each call; `reason` says why."""
         task = self.task
-        with task.emitter.closing():
-            task.close_calls(CALL_CANCELLED)
-        if task.node.requests:  # rule `task-paused`: a pending request allows no `incomplete`
+        with task._sink.emitter.closing():
+            close_calls(task, CALL_CANCELLED)
+        if task._sink.node.requests:  # rule `task-paused`: a pending request allows no `incomplete`
             task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
         else:
             task.incomplete(reason)
 
 
 def _is_citable(task: Task) -> bool:
-    return task.node.next_reference > 1
+    return task._sink.node.next_reference > 1

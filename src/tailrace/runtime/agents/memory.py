@@ -1,11 +1,11 @@
 """Compacts the history of a conversation that has grown too long.
 
-    Agent("assistant", model=…, memory=Memory(max_tokens=50_000, keep_turns=6))
+    Agent("assistant", model=…, memory=Memory(max_tokens=50_000, keep_runs=6))
 
 Before its first model call, a run measures the conversation that it continues. If that is above
-`max_tokens`, the agent's model summarizes all turns but the last `keep_turns`. The event
+`max_tokens`, the agent's model summarizes all runs but the last `keep_runs`. The event
 `task.history.compacted` has the summary. This run and the runs that continue it send the summary
-and the kept turns. Nothing leaves the log.
+and the kept runs. Nothing leaves the log.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a conversation an agent's model reads."""
 
     max_tokens: int = 100_000
-    """Above it, older turns are compacted. Tokens are estimated: four characters each."""
-    keep_turns: int = 4
-    """The last turns, which are never compacted. A turn is a run of the thread."""
+    """Above it, older runs are compacted. Tokens are estimated: four characters each."""
+    keep_runs: int = 4
+    """The last runs of the thread, which are never compacted."""
     instructions: str = SUMMARIZE
     """The instructions of the model call that makes the summary."""
 
     def __post_init__(self) -> None:
         """Refuse negative numbers."""
-        for name in ("max_tokens", "keep_turns"):
+        for name in ("max_tokens", "keep_runs"):
             if getattr(self, name) < 0:
                 value = getattr(self, name)
                 raise InvalidValue(f"Memory({name}={value!r}): write a number from 0 up.")
@@ -72,7 +72,7 @@ NO_SUMMARY = ErrorInfo(
 async def compact_all(loop: Loop) -> None:
     """Compact the whole conversation with the input of this run; the run ends without an answer."""
     task, memory = loop.task, loop.agent.memory or Memory()
-    if task.node.compacted is not None:  # a worker was lost behind it
+    if task._sink.node.compacted is not None:  # a worker was lost behind it
         return
     asked = task.options.get("instructions")
     if isinstance(asked, str):
@@ -85,10 +85,10 @@ async def compact_all(loop: Loop) -> None:
 
 
 async def compact(loop: Loop, memory: Memory) -> None:
-    """Compact the older turns of the conversation, if it is too long."""
+    """Compact the older runs of the conversation, if it is too long."""
     task = loop.task
     chain = await task.chain()
-    end = len(chain) - 1 - memory.keep_turns
+    end = len(chain) - 1 - memory.keep_runs
     found = compaction([state.root for state in chain])
     if end <= (found.first if found is not None else 0):
         return
@@ -106,7 +106,7 @@ async def compact(loop: Loop, memory: Memory) -> None:
 async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     """What the model makes of a conversation, or why it makes nothing."""
     task, agent = loop.task, loop.agent
-    emitter = UnloggedEmitter(task.emitter, f"{task.run_id}_summary", agent.name, text)
+    emitter = UnloggedEmitter(task._sink.emitter, f"{task.run_id}_summary", agent.name, text)
     child = Task(emitter, emitter.run_id)
     with loop.at_work():
         outcome = await call_model(
@@ -117,7 +117,7 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
             drain=child.drain,
         )
     pass_usage_on(emitter, task)
-    made = "".join(message_texts(child.node)).strip()
+    made = "".join(message_texts(child._sink.node)).strip()
     if outcome.status == "completed" and made:
         return made
     return outcome.error or NO_SUMMARY

@@ -19,7 +19,7 @@ from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, unwrap
 from tailrace.core.state import TaskNode
 from tailrace.core.writers import ResultWriter
-from tailrace.runtime.agents.functions import call_agent
+from tailrace.runtime.agents.functions import call_agent, unknown_agent
 from tailrace.runtime.agents.limits import named
 from tailrace.runtime.diagnostics.failures import ToolError, failure
 from tailrace.runtime.diagnostics.telemetry import invoke_agent
@@ -31,7 +31,7 @@ from tailrace.runtime.tasks.sub_agent_answer import (
     message_texts,
     no_answer,
 )
-from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task import Task, begun_task
 from tailrace.runtime.tools.parameters import InvalidArguments
 from tailrace.runtime.tools.tool import Context, Tool
 
@@ -88,8 +88,7 @@ class _AskForHelp(AgentTool):
             if agent.name == name:
                 return agent
         if self.agents:
-            known = ", ".join(agent.name for agent in self.agents)
-            raise InvalidArguments(f"There is no agent {name!r}; there are: {known}.")
+            raise InvalidArguments(unknown_agent(name, [agent.name for agent in self.agents]))
         return type(caller)(
             re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "helper",
             model=caller.model,
@@ -173,20 +172,20 @@ async def run_below(
         child = _begun_below(parent, call, name, prompt)
     else:
         earlier.remove(known)
-        child = parent.child(known.task_id)
-    if not child.node.ended:
+        child = begun_task(parent._sink.emitter, known.task_id)
+    if not child._sink.node.ended:
         try:
             with invoke_agent(child):
                 await _work(agent, child, loop)
         except BaseException as error:
-            parent.after(error, lambda: child.cancel("It was cancelled."))
+            parent._sink.after(error, lambda: child.cancel("It was cancelled."))
             raise
         child.complete()
-    if child.node.status != "completed":
-        raise ToolError((child.node.error or no_answer(child.node)).message)
-    texts = message_texts(child.node)
-    imported = imported_answer(child.node, parent.pool)
-    announce_imports(parent, child.task_id, imported)
+    if child._sink.node.status != "completed":
+        raise ToolError((child._sink.node.error or no_answer(child._sink.node)).message)
+    texts = message_texts(child._sink.node)
+    imported = imported_answer(child._sink.node, parent._sink.pool)
+    announce_imports(parent._sink, child.task_id, imported)
     return "".join(renumber(text, imported.mapping) for text in texts), imported.mapping.values()
 
 
@@ -198,7 +197,7 @@ def _can_go_on(child: TaskNode, agent: Any, name: str, prompt: str) -> bool:
 
 
 def _begun_below(parent: Task, call: PendingCall, name: str, prompt: str) -> Task:
-    count = sum(child.call_id == call.call_id for child in parent.node.children)
+    count = sum(child.call_id == call.call_id for child in parent._sink.node.children)
     task_id = call.call_id if not count else f"{call.call_id}_{count + 1}"
     parent.emit(
         ev.TaskCreated(
@@ -210,12 +209,12 @@ def _begun_below(parent: Task, call: PendingCall, name: str, prompt: str) -> Tas
         )
     )
     parent.emit(ev.TaskInProgress(task_id=task_id))
-    return Task(parent.emitter, task_id)
+    return Task(parent._sink.emitter, task_id)
 
 
 async def _work(agent: Any, child: Task, loop: Loop) -> None:
     """Run an agent on a child's task. Its failure is a result, which its caller's model reads."""
-    emitter = child.emitter
+    emitter = child._sink.emitter
     if child.task_id in emitter.cancelled:
         child.cancel(emitter.cancelled[child.task_id])
         return
@@ -287,25 +286,25 @@ async def run_unlogged(
     agent = tool.chosen(arguments, loop.agent)
     _check_depth(loop)
     task = loop.task
-    emitter = UnloggedEmitter(task.emitter, call.call_id, agent.name, arguments["prompt"])
+    emitter = UnloggedEmitter(task._sink.emitter, call.call_id, agent.name, arguments["prompt"])
     child = Task(emitter, call.call_id)
     for above in loop.loops():
-        above.unlogged.append(child.node)
+        above.unlogged.append(child._sink.node)
     try:
         with invoke_agent(child):
             await _work(agent, child, loop)
         child.complete()
     finally:
         for above in loop.loops():
-            above.unlogged.remove(child.node)
-        if task.emitter.is_ours and not task.node.ended:
+            above.unlogged.remove(child._sink.node)
+        if task._sink.emitter.is_ours and not task._sink.node.ended:
             pass_usage_on(emitter, task)
-    if child.node.status != "completed":
-        error = child.node.error or no_answer(child.node)
+    if child._sink.node.status != "completed":
+        error = child._sink.node.error or no_answer(child._sink.node)
         call.fail(ErrorInfo(code=error.code, message=error.message))
         return
-    imported = imported_answer(child.node, task.pool)
-    result = ResultWriter(task, call.call_id)
+    imported = imported_answer(child._sink.node, task._sink.pool)
+    result = ResultWriter(task._sink, call.call_id)
     for part in unwrap(imported.content):
         if isinstance(part, TextPart) and ADDED not in part.tags:
             number = part.id if isinstance(part.id, int) else None

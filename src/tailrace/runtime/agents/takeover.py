@@ -14,20 +14,20 @@ from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.runtime.model_calls.try_sink import TURN
-from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, supersede
+from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, begun_task, supersede
 
 
 def begin_again(task: Task, reason: str) -> None:
     """Close what the last worker left open in the task and below it."""
-    task.emitter.resumed.add(task.task_id)
-    for child in list(task.node.children):
+    task._sink.emitter.resumed.add(task.task_id)
+    for child in list(task._sink.node.children):
         if not child.ended:
-            begin_again(task.child(child.task_id), reason)
-    node = task.node
+            begin_again(begun_task(task._sink.emitter, child.task_id), reason)
+    node = task._sink.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))
     unfinished = _unfinished(node)
-    with task.emitter.closing():
+    with task._sink.emitter.closing():
         for item in list(node.items.values()):
             if item.is_open and not _is_left_to_loop(node, item):
                 for event in closing.close_item(node, item):

@@ -121,7 +121,7 @@ def _planned(loop: Loop, call: PendingCall) -> _Plan:
     except InvalidArguments as error:
         raise _Mistake(error.code, str(error)) from None
     except Exception as error:  # a type of the tool's own may raise anything
-        failed = tool_failure(loop.task.emitter.logged.run_id, call.name, error)
+        failed = tool_failure(loop.task._sink.emitter.logged.run_id, call.name, error)
         raise _Mistake(InvalidArguments.code, failed.message) from error
     is_asked = not loop.is_beyond_client(call.executor)
     return _Plan(call, found, arguments, _request(call, found, arguments) if is_asked else None)
@@ -167,18 +167,18 @@ async def _answer(loop: Loop, plan: _Plan) -> None:
         with operation("execute_tool", call.name, **about) as span:
             with loop.at_work():
                 await _carry_out(loop, plan)
-            result = loop.task.node.call_results.get(call.call_id)
+            result = loop.task._sink.node.call_results.get(call.call_id)
             span.fail(getattr(result.item, "error", None) if result is not None else None)
     except StorageError:
         raise
     except TailraceError as error:
-        if loop.task.emitter.failure is not None:
+        if loop.task._sink.emitter.failure is not None:
             raise
         write_error(loop.task, call, ErrorInfo(code=error.code, message=str(error)))
     # `SystemExit` in a tool must not end the process.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         write_error(
-            loop.task, call, tool_failure(loop.task.emitter.logged.run_id, call.name, error)
+            loop.task, call, tool_failure(loop.task._sink.emitter.logged.run_id, call.name, error)
         )
 
 
@@ -204,7 +204,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
             except InvalidArguments as error:
                 call.fail(error.code, f"{changed} {error}")
                 return
-    started = task.node.calls[call.call_id].started
+    started = task._sink.node.calls[call.call_id].started
     if isinstance(tool, AgentTool) and tool.shows_events:
         await _start(loop, call, started=started)
         await delegate(loop, call, tool, arguments)
@@ -228,7 +228,7 @@ class _ToolTask(Task):
 
     def __init__(self, loop: Loop, call_id: str) -> None:
         task = loop.task
-        super().__init__(task.emitter, task.task_id, task.pool)
+        super().__init__(task._sink.emitter, task.task_id, task._sink.pool)
         self._loop = loop
         self._call_id = call_id
         self._times: Counter[str] = Counter()
@@ -250,8 +250,8 @@ class _ToolTask(Task):
 
 def _withdraw(task: Task, call: PendingCall) -> None:
     """Close the questions of a tool that was interrupted: no tool waits for their answers."""
-    others = {f"req_{call_id}" for call_id in task.node.calls if call_id != call.call_id}
-    for request in list(task.node.requests):
+    others = {f"req_{call_id}" for call_id in task._sink.node.calls if call_id != call.call_id}
+    for request in list(task._sink.node.requests):
         if request.id.rsplit(".", 2)[0] in others:
             continue
         task.emit(
@@ -276,13 +276,13 @@ async def _invoke(
 ) -> None:
     task, agent = loop.task, loop.agent
     shown: ResultWriter | None = OpenResult.of(task, call.call_id)
-    earlier = [child for child in task.node.children if child.call_id == call.call_id]
+    earlier = [child for child in task._sink.node.children if child.call_id == call.call_id]
     sharpening: ImageWriter | None = None
     cites: set[int] = set()
 
     async def ask(below: Any, prompt: str) -> str:
         nonlocal shown
-        shown = shown or ResultWriter(task, call.call_id)
+        shown = shown or ResultWriter(task._sink, call.call_id)
         answer, cited = await run_below(loop, call, below, prompt, earlier)
         cites.update(cited)
         return answer
@@ -297,13 +297,13 @@ async def _invoke(
             if isinstance(piece, Notify):
                 _show(task, call, piece)
             elif isinstance(piece, ev.Event):
-                shown = shown or ResultWriter(task, call.call_id)
+                shown = shown or ResultWriter(task._sink, call.call_id)
                 _pass_on(task, call, piece)
             else:
                 is_partial = isinstance(piece, PartialImage)
                 given = piece.image if isinstance(piece, PartialImage) else piece
-                blocks = await shown_blocks(given, task.emitter.blobs, task.run_id)
-                shown = shown or ResultWriter(task, call.call_id)
+                blocks = await shown_blocks(given, task._sink.emitter.blobs, task.run_id)
+                shown = shown or ResultWriter(task._sink, call.call_id)
                 for block in blocks:
                     if not isinstance(block, Image):
                         shown.whole(block)
@@ -324,9 +324,9 @@ def _pass_on(task: Task, call: PendingCall, event: ev.Event) -> None:
         is_below = event.call_id == call.call_id and above == task.task_id
     else:
         above, is_below = event.task_id, False
-    node = task.emitter.state.tasks.get(above)
+    node = task._sink.emitter.state.tasks.get(above)
     while node is not None and node.parent is not None and not is_below:
-        is_below = node.parent is task.node and node.call_id == call.call_id
+        is_below = node.parent is task._sink.node and node.call_id == call.call_id
         node = node.parent
     if not is_below:
         raise ToolError(
@@ -338,7 +338,7 @@ def _pass_on(task: Task, call: PendingCall, event: ev.Event) -> None:
 
 def _end_children(task: Task, call: PendingCall, reason: str) -> None:
     """End the sub-agents of a call whose tool has ended."""
-    for child in task.node.children:
+    for child in task._sink.node.children:
         if child.call_id == call.call_id and not child.ended:
             last = ev.TaskCancelled(task_id=child.task_id, reason=reason)
             for event in closing.ending(child, last):
@@ -371,12 +371,12 @@ async def _write(
     """
     if value is None and shown is not None:
         value = ToolOutput(tool_output({"block_list": shown.blocks}).message_content, [])
-    output = await tool_result(value, task.emitter.blobs, task.run_id)
+    output = await tool_result(value, task._sink.emitter.blobs, task.run_id)
     if changed:
         parts = [TextPart(text=changed), *output.message_content]
         output = ToolOutput(message_content=parts, block_list=output.block_list)
-    admitted = task.pool.admit(output, cites)
-    result = shown or ResultWriter(task, call.call_id)
+    admitted = task._sink.pool.admit(output, cites)
+    result = shown or ResultWriter(task._sink, call.call_id)
     for block in admitted.block_list:
         result.whole(block)
     _end_children(task, call, "Its tool ended.")
@@ -385,14 +385,14 @@ async def _write(
 
 def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
     """Write an error as the result of a call, even if the result is open already."""
-    node = task.node
+    node = task._sink.node
     if node.ended:
         return
     result = node.call_results.get(call.call_id)
     if result is None:
         call.fail(error)
     elif result.is_open:
-        with task.emitter.closing():
+        with task._sink.emitter.closing():
             _end_children(task, call, error.message)
             for event in closing.close_item(node, result):
                 if isinstance(event, ev.OutputItemDone) and isinstance(event.item, ToolResult):
@@ -419,15 +419,15 @@ async def settle_approvals(loop: Loop, calls: list[PendingCall]) -> None:
         return
     for call, answer in zip(calls, answers, strict=True):
         if answer.approved:
-            ResultWriter(loop.task, call.call_id).finish()
+            ResultWriter(loop.task._sink, call.call_id).finish()
         else:
             _deny(call, answer)
 
 
 def _approval(task: Task, call: PendingCall) -> InputRequest:
     """The request of a call: that of the log, if it is pending or answered."""
-    call_id, answers = call.call_id, task.node.answers
-    for request in task.node.requests:
+    call_id, answers = call.call_id, task._sink.node.answers
+    for request in task._sink.node.requests:
         if request.call_id == call_id:
             return request
     answered = [ident for ident, answer in answers.items() if answer.get("call_id") == call_id]

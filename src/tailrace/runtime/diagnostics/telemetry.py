@@ -158,11 +158,11 @@ def begin(name: str, subject: str, **attributes: str) -> Operation:
 @contextmanager
 def invoke_agent(task: Task) -> Iterator[None]:
     """The span of an agent at work on a task."""
-    name = str(task.node.facts.get("agent") or "")
+    name = str(task._sink.node.facts.get("agent") or "")
     about = {"agent__name": name, "agent__id": task.task_id, "conversation__id": task.thread_id}
     with operation("invoke_agent", name, **about) as span:
         yield
-        span.fail(task.node.error)
+        span.fail(task._sink.node.error)
 
 
 def chat(model: Model) -> dict[str, str]:

@@ -36,18 +36,20 @@ from tailrace.core.errors import (
     StreamError,
 )
 from tailrace.core.items import ErrorInfo, Message, ToolCall
-from tailrace.core.sink import Sink
+from tailrace.core.sink import Sink, StateSink
+from tailrace.core.sse import DONE
 from tailrace.core.state import TextNode
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
-from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
+from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, server_tools
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tailrace.ports import Model, Request
 from tailrace.runtime.diagnostics.telemetry import chat, operation
 from tailrace.runtime.model_calls.request_check import check_request
-from tailrace.runtime.model_calls.try_sink import NeedsApproval, TaskSink, TrySink, never
+from tailrace.runtime.model_calls.try_sink import NeedsApproval, TrySink, never
 from tailrace.runtime.tasks.blobs import blob_loader
+from tailrace.runtime.tasks.task import Task, TaskSink
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
@@ -78,6 +80,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 120.0
     """Between two events of an answer, keep-alives included."""
     retries: int = 3
+    """How often a failed call is made again."""
     first_wait: float = 0.5
     """Before the first retry, if the provider names no time; doubled for each retry."""
     longest_wait: float = 60.0
@@ -106,7 +109,7 @@ Drain = Callable[[], Awaitable[None]]
 async def call_model(
     model: Model,
     request: Request,
-    sink: TaskSink,
+    task: Task | Notebook,
     *,
     executor_of: ExecutorOf = server_tools,
     needs_approval: NeedsApproval = never,
@@ -123,6 +126,7 @@ async def call_model(
     A request that no provider accepts raises `InvalidRequest`, and nothing is sent.
     """
     check_request(request)
+    sink: StateSink = task._sink if isinstance(task, Task) else task
     used = _tokens(sink)
     with operation("chat", model.name, **chat(model)) as span:
         watch = partial(TrySink, sink, model, now, needs_approval)
@@ -135,7 +139,7 @@ async def call_model(
     return outcome
 
 
-def _tokens(sink: TaskSink) -> tuple[int, int]:
+def _tokens(sink: StateSink) -> tuple[int, int]:
     """The input and output tokens of a task so far, without its sub-agents."""
     return sink.node.own_count("input_tokens"), sink.node.own_count("output_tokens")
 
@@ -143,7 +147,7 @@ def _tokens(sink: TaskSink) -> tuple[int, int]:
 async def _call(
     model: Model,
     request: Request,
-    sink: TaskSink,
+    sink: StateSink,
     watch: Callable[[int], TrySink],
     executor_of: ExecutorOf,
     patience: Patience,
@@ -152,9 +156,9 @@ async def _call(
 ) -> Outcome:
     """`call_model`, with the tries that it takes."""
     request = msgspec.structs.replace(request, note=_Notes(sink, request).show)
-    emitter = getattr(sink, "emitter", None)  # a task of a run; a sink of another kind has no store
-    if request.load is reachable and request.chain and emitter is not None:
-        load = await blob_loader(emitter.blobs, emitter.owner, request.chain, request.task_id)
+    if request.load is reachable and request.chain and isinstance(sink, TaskSink):
+        blobs, owner = sink.emitter.blobs, sink.emitter.owner
+        load = await blob_loader(blobs, owner, request.chain, request.task_id)
         request = msgspec.structs.replace(request, load=load)
     lost, reason = list[str](), ""
     for retry in range(1, patience.retries + 2):
@@ -218,7 +222,7 @@ _PASSING = frozenset(  # codes of errors after which a retry may succeed
 )
 
 
-def _emit_output(sink: TaskSink, name: str, first: int) -> None:
+def _emit_output(sink: StateSink, name: str, first: int) -> None:
     """Emit the last message of the items from `first` on as a JSON value.
 
     An answer with calls is not final, so it is skipped. So is a text that is not JSON.
@@ -287,7 +291,7 @@ async def _read(
                 for event in events:
                     begun = True
                     feed(event)
-                    if event == "[DONE]":
+                    if event == DONE:
                         return
                 if drain is not None:
                     await drain()
@@ -354,7 +358,7 @@ class _Notes:
     Each try builds the history again, usually with the same gaps.
     """
 
-    def __init__(self, sink: TaskSink, request: Request) -> None:
+    def __init__(self, sink: StateSink, request: Request) -> None:
         self._sink = sink
         self._tasks = [sink.node]
         if request.task_id is None:

@@ -9,13 +9,11 @@ from typing import Any, get_args
 
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
-from tailrace.ports.model import Effort, OutputSchema, Request, Summary, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES, Effort, OutputSchema, Request, Summary, ToolSpec
 
 TOOL_NAME = r"[a-zA-Z0-9_-]{1,128}"
 """What providers take as the name of a tool. `Tool` allows 64 characters, as some of them do."""
 
-CHOICES = ("auto", "none", "required")
-"""The values of `tool_choice` that name no tool."""
 _WORDS: dict[str, tuple[str, ...]] = {
     "effort": get_args(Effort),
     "summary": get_args(Summary),
@@ -81,7 +79,7 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 
 def _tool(tool: ToolSpec, names: list[str]) -> Iterator[str]:
     yield from _name("A tool", tool.name)
-    if tool.name in CHOICES:
+    if tool.name in TOOL_CHOICES:
         yield f"A tool is named {tool.name!r}, a value of tool_choice: give it another name."
     if tool.name in names:
         yield f"Two tools are named {tool.name!r}: give each tool a name of its own."
@@ -115,7 +113,7 @@ def _choice(request: Request, names: list[str]) -> Iterator[str]:
     if not request.tools:
         yield f"tool_choice is {choice!r}, but the request has no tools: add tools or leave it out."
     elif choice != "required" and choice not in names:
-        yield f"tool_choice is {choice!r}: write {_listed((*CHOICES, *names))}."
+        yield f"tool_choice is {choice!r}: write {_listed((*TOOL_CHOICES, *names))}."
 
 
 def _output(output: OutputSchema) -> Iterator[str]:

@@ -8,14 +8,13 @@ what they have seen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Item, Message, Reasoning, ToolCall, Usage
-from tailrace.core.sink import Sink
-from tailrace.core.state import TaskNode
+from tailrace.core.sink import Sink, StateSink
 from tailrace.core.values import dict_of
 from tailrace.ports import Model, host_of
 
@@ -29,15 +28,6 @@ NeedsApproval = Callable[[ToolCall], bool]
 def never(_call: ToolCall) -> bool:
     """No call needs approval (the default)."""
     return False
-
-
-class TaskSink(Sink, Protocol):
-    """A task that is being written, with its state."""
-
-    @property
-    def node(self) -> TaskNode:
-        """The task as folded so far."""
-        ...
 
 
 _EMPTY = (
@@ -57,7 +47,7 @@ class TrySink(Sink):
 
     def __init__(
         self,
-        inner: TaskSink,
+        inner: StateSink,
         model: Model,
         now: Callable[[], float],
         needs_approval: NeedsApproval,

@@ -24,7 +24,7 @@ from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime.agents.busy_thread import BusyThread, next_place
-from tailrace.runtime.agents.functions import AgentFunction
+from tailrace.runtime.agents.functions import AgentFunction, unknown_agent
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.diagnostics.metrics import Metrics
@@ -264,9 +264,7 @@ class Runs:
     def check_agent(self, agent: str, param: str | None = None) -> None:
         """Raise `NotFound` unless there is such an agent; `param` is the field that names it."""
         if agent not in self.agents:
-            known = ", ".join(sorted(self.agents))
-            advice = f"use {known}." if known else "pass agents to `Tailrace([...])`."
-            raise NotFound(f"Unknown agent {agent[:80]!r}; {advice}", param=param)
+            raise NotFound(unknown_agent(agent, self.agents), param=param)
 
     async def _stored(self, run: NewRun) -> RunInfo | None:
         if self._quota is None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tailrace.core.data_url import data_url, is_data_url, read_data_url
 from tailrace.core.errors import InvalidToolOutput
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -28,9 +29,8 @@ from tailrace.core.items import (
     TextPart,
 )
 from tailrace.core.state import TaskNode
-from tailrace.core.tool_output import ToolOutput, data_url, plain_json, tool_output
+from tailrace.core.tool_output import ToolOutput, plain_json, tool_output
 from tailrace.history import Load, reachable
-from tailrace.history.content import inline
 from tailrace.ports import Blobs
 from tailrace.runtime.event_log.store_retry import patiently
 
@@ -111,7 +111,7 @@ def _bytes(text: str) -> int:
 
 
 def _url_size(url: str) -> int:
-    return len(url) * 3 // 4 if url.startswith("data:") else len(url)
+    return len(url) * 3 // 4 if is_data_url(url) else len(url)
 
 
 class _Put:
@@ -153,7 +153,7 @@ class _Put:
 
     async def _inline(self, url: str) -> File | None:
         """The blob of a `data:` URL that is large."""
-        if _url_size(url) <= INLINE_BYTES or (found := inline(url)) is None:
+        if _url_size(url) <= INLINE_BYTES or (found := read_data_url(url)) is None:
             return None
         if url not in self._stored:
             try:

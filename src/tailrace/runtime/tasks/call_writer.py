@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _REFUSED = ErrorInfo(code="invalid_result", message="The result was refused.")
 
 
+def error_info(error: ErrorInfo | str, message: str) -> ErrorInfo:
+    """An error, or the error of a code and a message."""
+    return ErrorInfo(code=error, message=message) if isinstance(error, str) else error
+
+
 class _Answerable:
     """A finished call: it can be started, and gets a result."""
 
@@ -40,11 +45,12 @@ class _Answerable:
         """Record that the tool is about to run. Await `drain()` before its first line."""
         self._task.emit(ev.ToolCallStarted(**self.place))
         about = execute_tool(self.name, self.call_id)
-        self._task.emitter.operations[self.call_id] = begin("execute_tool", self.name, **about)
+        span = begin("execute_tool", self.name, **about)
+        self._task._sink.emitter.operations[self.call_id] = span
 
     def _ended(self, error: ErrorInfo | None = None) -> None:
         """End the span of a tool that was started."""
-        span = self._task.emitter.operations.pop(self.call_id, None)
+        span = self._task._sink.emitter.operations.pop(self.call_id, None)
         if span is not None:
             span.end(error)
 
@@ -65,17 +71,17 @@ class _Answerable:
     @contextmanager
     def _answering(self) -> Iterator[ResultWriter]:
         """Open the result. If part of it is refused, it is closed as failed."""
-        result = ResultWriter(self._task, self.call_id)
+        result = ResultWriter(self._task._sink, self.call_id)
         try:
             yield result
         except BaseException as raised:
-            self._task.after(raised, partial(result.fail, _REFUSED))
+            self._task._sink.after(raised, partial(result.fail, _REFUSED))
             self._ended(_REFUSED)
             raise
 
     def result(self, value: Any, partial_images: Iterable[str] = ()) -> None:
         """What the tool returned: a string, JSON, or the two lists of the protocol."""
-        admitted = self._task.pool.admit(tool_output(value))
+        admitted = self._task._sink.pool.admit(tool_output(value))
         with self._answering() as result:
             for block in admitted.block_list:
                 result.whole(block, partial_images)
@@ -88,11 +94,10 @@ class _Answerable:
     def fail(self, code: str, message: str, /) -> None: ...
     def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
         """Write an error as the result: the tool did not return. The model reads it."""
-        if isinstance(error, str):
-            error = ErrorInfo(code=error, message=message)
+        found = error_info(error, message)
         with self._answering() as result:
-            result.fail(error)
-        self._ended(error)
+            result.fail(found)
+        self._ended(found)
 
     @contextmanager
     def delegate(self, agent: str, input: Any = None) -> Iterator[Task]:
@@ -101,10 +106,12 @@ class _Answerable:
         Its events stand in the same log under its own `task_id`. When the block ends, the parent
         gets the child's message and the references that it cited, and nothing else from inside.
         """
+        from tailrace.runtime.tasks.task import begun_task  # it imports this module
+
         parent = self._task
-        result = OpenResult.of(parent, self.call_id) or ResultWriter(parent, self.call_id)
+        result = OpenResult.of(parent, self.call_id) or ResultWriter(parent._sink, self.call_id)
         # If a worker was lost, the sub-agent goes on in its task.
-        if self.call_id not in parent.emitter.state.tasks:
+        if self.call_id not in parent._sink.emitter.state.tasks:
             parent.emit(
                 ev.TaskCreated(
                     task_id=self.call_id,
@@ -115,30 +122,30 @@ class _Answerable:
                 )
             )
             parent.emit(ev.TaskInProgress(task_id=self.call_id))
-        child = parent.child(self.call_id)
+        child = begun_task(parent._sink.emitter, self.call_id)
         try:
             with invoke_agent(child):
                 yield child
         except BaseException as raised:
-            parent.after(raised, partial(_cut, child, result, raised))
+            parent._sink.after(raised, partial(_cut, child, result, raised))
             raise
         finally:
-            self._ended(child.node.error)
+            self._ended(child._sink.node.error)
         child.complete()
-        if not parent.node.items[result.index].is_open:
+        if not parent._sink.node.items[result.index].is_open:
             return  # the parent was ended inside the block
-        if child.node.error is not None:
-            result.fail(child.node.error)
+        if child._sink.node.error is not None:
+            result.fail(child._sink.node.error)
             return
-        imported = imported_answer(child.node, parent.pool)
-        announce_imports(parent, child.task_id, imported)
+        imported = imported_answer(child._sink.node, parent._sink.pool)
+        announce_imports(parent._sink, child.task_id, imported)
         private = ev.Private(content=imported.content)
-        if child.node.status != "completed":
-            result.fail(no_answer(child.node), private)
+        if child._sink.node.status != "completed":
+            result.fail(no_answer(child._sink.node), private)
             return
         # Only what the result itself says: the child's items show up in its list by themselves.
         item = ToolResult(id=result.id, call_id=self.call_id)
-        parent.done(result.index, item, private)
+        parent._sink.done(result.index, item, private)
 
 
 def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:
@@ -147,7 +154,7 @@ def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:
         child.cancel("It was cancelled.")
     else:
         child.fail(AGENT_FAILED)
-    result.fail(child.node.error or no_answer(child.node))
+    result.fail(child._sink.node.error or no_answer(child._sink.node))
 
 
 class CallWriter(ArgumentsWriter, _Answerable):
@@ -157,12 +164,12 @@ class CallWriter(ArgumentsWriter, _Answerable):
         self, task: Task, name: str, executor: Executor, call_id: str | None = None
     ) -> None:
         self._task = task
-        super().__init__(task, name, call_id=call_id, executor=executor)
+        super().__init__(task._sink, name, call_id=call_id, executor=executor)
 
     def _call_id(self, wanted: str | None) -> str:
         if wanted is None:
-            return self._task.new_id("call")
-        return self._task.own_call_id(check_id(wanted, "call_id"))
+            return self._task._sink.new_id("call")
+        return self._task._sink.own_call_id(check_id(wanted, "call_id"))
 
 
 class PendingCall(_Answerable):
@@ -179,7 +186,7 @@ class PendingCall(_Answerable):
     @property
     def arguments(self) -> str:
         """The arguments: JSON, as the model wrote them."""
-        node = self._task.node.items[self._index]
+        node = self._task._sink.node.items[self._index]
         return node.arguments_text
 
     @property

@@ -190,7 +190,7 @@ class UnreadLetters:
 
 def _asking(task: Task, request_id: Any) -> TaskNode | None:
     """The task of the run that has this request pending."""
-    for node in task.emitter.state.tasks.values():
+    for node in task._sink.emitter.state.tasks.values():
         if any(request.id == request_id for request in node.requests):
             return node
     return None
@@ -205,7 +205,7 @@ def _is_above(task: Task, node: TaskNode | None) -> bool:
 
 async def receive(task: Task) -> Any:
     """The next input for this task: the answer to its request, or an input without a request."""
-    inputs = task.emitter.inputs
+    inputs = task._sink.emitter.inputs
     if inputs is None:
         raise RuntimeError(f"Run {task.run_id} receives nothing: no worker reads its answers.")
     return await inputs.receive(task)

@@ -23,11 +23,11 @@ class OpenResult(ResultWriter):
     @classmethod
     def of(cls, task: Task, call_id: str) -> OpenResult | None:
         """The result of a call that a lost worker has begun."""
-        node = task.node.call_results.get(call_id)
+        node = task._sink.node.call_results.get(call_id)
         return None if node is None else cls(task, call_id, node)
 
     def __init__(self, task: Task, call_id: str, node: ItemNode) -> None:
-        BlocksWriter.__init__(self, task, node.id, node.output_index)
+        BlocksWriter.__init__(self, task._sink, node.id, node.output_index)
         self.call_id = call_id
         for _, part in sorted(node.parts.items()):
             if isinstance(part, ImageNode):
@@ -65,7 +65,7 @@ class _ShownImage(ImageWriter):
     """An image that a lost worker has begun, or shown."""
 
     def __init__(self, result: OpenResult, place: dict[str, Any], node: ImageNode) -> None:
-        self._sink = result._sink  # noqa: SLF001
+        self._sink = result._sink
         self._result = result
         self._place = place
         self._id = node.image.id

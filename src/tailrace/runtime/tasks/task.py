@@ -33,12 +33,11 @@ from tailrace.core.items import (
     ErrorInfo,
     Executor,
     InputRequest,
-    Item,
     ToolCall,
     Usage,
 )
 from tailrace.core.references import ReferencePool
-from tailrace.core.sink import Sink
+from tailrace.core.sink import StateSink
 from tailrace.core.state import TaskNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import plain_json
@@ -48,11 +47,11 @@ from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import last_question
 from tailrace.runtime.event_log.pipeline import Emitter
 from tailrace.runtime.tasks.blobs import blob_loader
-from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall
+from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall, error_info
 
 
 def runs_of_item(item_id: str) -> list[str]:
-    """The ids that the run of an item may have: see `Task.new_id`."""
+    """The ids that the run of an item may have: see `StateSink.new_id`."""
     run = item_id.partition("_")[2].rpartition("_")[0]
     return [f"run_{run}", run] if run else []
 
@@ -80,53 +79,90 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Task(Sink):
+class TaskSink(StateSink):
+    """The private half of a task: its state, its reference numbers, and where its writers write.
+
+    Its `emit` is the emitter's: the way of an event has no step more.
+    """
+
+    def __init__(self, emitter: Emitter, task_id: str, pool: ReferencePool | None = None) -> None:
+        super().__init__(emitter.state, emitter.run_id, task_id)
+        self.emitter = emitter
+        self.emit = emitter.emit
+        self.pool = pool or ReferencePool(self.node.reference_start)
+
+    def free_call_id(self, _wanted: str) -> str:
+        """An id that no other call of the thread has.
+
+        A provider repeats its ids from answer to answer (`call_0`), so none of them is kept. The
+        ingest remembers the provider's id in the private part.
+        """
+        return self.new_id("call")
+
+    def own_call_id(self, chosen: str) -> str:
+        """The id of a call whose id the agent chooses: no other run of the thread has it."""
+        return f"{chosen}_{self.run_id.removeprefix('run_')}"
+
+    def knows(self, number: int) -> bool:
+        """Whether the task's pool issued this reference number."""
+        return self.pool.knows(number)
+
+    def write(self, events: Iterable[ev.Event]) -> None:
+        """Emit events in order."""
+        for event in events:
+            self.emit(event)
+
+    def after(self, error: BaseException, close: Callable[[], None]) -> None:
+        """Close what `error` leaves open, unless the run is not ours any more.
+
+        Items that an abandoned coroutine, or a worker that gives the run up, leaves open are closed
+        by the worker that continues the run. An event that is refused here must not hide `error`.
+        """
+        if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
+            with suppress(TailraceError), self.emitter.closing():
+                close()
+
+
+class Task:
     """One task of a run: the run itself, or a sub-agent. An agent reads and writes it."""
 
     def __init__(self, emitter: Emitter, task_id: str, pool: ReferencePool | None = None) -> None:
-        self.emitter = emitter
-        self._task_id = task_id
-        self.pool = pool or ReferencePool(self.node.reference_start)
+        self._sink = TaskSink(emitter, task_id, pool)
 
     @property
     def task_id(self) -> str:
         """The task: the run's id, or the call that a sub-agent answers."""
-        return self._task_id
-
-    @property
-    def node(self) -> TaskNode:
-        """The task as folded so far."""
-        return self.emitter.state.tasks[self.task_id]
+        return self._sink.task_id
 
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return self.emitter.run_id
+        return self._sink.emitter.run_id
 
     @property
     def thread_id(self) -> str:
         """The conversation that the run belongs to."""
-        return str(self.emitter.facts.get("thread_id") or "")
+        return str(self._sink.emitter.facts.get("thread_id") or "")
 
     @property
     def owner(self) -> str:
         """The id of the principal that started the run; "" for no principal."""
-        return self.emitter.owner
+        return self._sink.emitter.owner
 
     @property
     def metadata(self) -> Any:
         """The metadata that the run was started with; clients can read it."""
-        return self.emitter.facts.get("metadata")
+        return self._sink.emitter.facts.get("metadata")
 
     @property
     def agent(self) -> str:
         """The name of the agent that works on the task."""
-        return str(self.node.speaker or "")
+        return str(self._sink.node.speaker or "")
 
     @property
     def input(self) -> Any:
         """The input, as the client sent it."""
-        return self.node.facts.get("input")
+        return self._sink.node.facts.get("input")
 
     @property
     def text(self) -> str:
@@ -141,7 +177,7 @@ class Task(Sink):
     @property
     def options(self) -> dict[str, Any]:
         """The options that the run was started with."""
-        found = (self.node.facts.get("options"), self.node.private.get("options"))
+        found = (self._sink.node.facts.get("options"), self._sink.node.private.get("options"))
         return {
             key: kept
             for options in found
@@ -152,14 +188,14 @@ class Task(Sink):
     @property
     def state(self) -> dict[str, Any]:
         """The task so far, as its clients see it (PROTOCOL.md, section 5)."""
-        return client_view(self.emitter.state, self.task_id)
+        return client_view(self._sink.emitter.state, self.task_id)
 
     async def chain(self) -> list[State]:
         """The runs of the conversation, oldest first, then this run.
 
         A model request takes them: `Request(chain=await task.chain())`.
         """
-        return [*await self.emitter.earlier(), self.emitter.state]
+        return [*await self._sink.emitter.earlier(), self._sink.emitter.state]
 
     async def history(
         self,
@@ -179,58 +215,17 @@ class Task(Sink):
         chain = await self.chain()
         child = None if self.task_id == self.run_id else self.task_id
         if load is reachable:
-            load = await blob_loader(self.emitter.blobs, self.owner, chain, child)
+            load = await blob_loader(self._sink.emitter.blobs, self.owner, chain, child)
         kept = {"model": model, "host": host, "store": store, "load": load}
         return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
 
-    def child(self, task_id: str) -> Task:
-        """The task of a sub-agent, which this worker or an earlier worker began."""
-        return begun_task(self.emitter, task_id)
-
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Record any event of this task; the methods below write the common events."""
-        self.emitter.emit(event, private)
+        self._sink.emit(event, private)
 
     async def drain(self) -> None:
         """Wait until what was written is durable."""
-        await self.emitter.drain()
-
-    def new_id(self, prefix: str) -> str:
-        """An id that no other item of the run has."""
-        run = self.emitter.run_id.removeprefix("run_")
-        return f"{prefix}_{run}_{self.emitter.state.sequence_number + 1}"
-
-    def free_call_id(self, _wanted: str) -> str:
-        """An id that no other call of the thread has.
-
-        A provider repeats its ids from answer to answer (`call_0`), so none of them is kept. The
-        ingest remembers the provider's id in the private part.
-        """
-        return self.new_id("call")
-
-    def own_call_id(self, chosen: str) -> str:
-        """The id of a call whose id the agent chooses: no other run of the thread has it."""
-        return f"{chosen}_{self.emitter.run_id.removeprefix('run_')}"
-
-    def waiting_call(self, provider_id: str) -> str | None:
-        """Our id of an earlier call that the provider carries out, and that has no result."""
-        return self.node.waiting_call(provider_id)
-
-    def knows(self, number: int) -> bool:
-        """Whether the task's pool issued this reference number."""
-        return self.pool.knows(number)
-
-    def add(self, item: Item, private: ev.Private | None = None) -> int:
-        """Open an item; its `output_index`."""
-        index = len(self.node.items)
-        event = ev.OutputItemAdded(task_id=self.task_id, output_index=index, item=item)
-        self.emit(event, private)
-        return index
-
-    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        """Close an item."""
-        event = ev.OutputItemDone(task_id=self.task_id, output_index=index, item=item)
-        self.emit(event, private)
+        await self._sink.emitter.drain()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -238,27 +233,28 @@ class Task(Sink):
 
         If an exception leaves it, it ends `incomplete`, with the steps that are open inside it.
         """
-        index = len(self.node.steps)
+        index = len(self._sink.node.steps)
         self.emit(ev.StepStarted(task_id=self.task_id, step_index=index, name=name))
         try:
             yield
         except BaseException as error:
-            self.after(error, lambda: self._write(closing.close_steps(self.node, index)))
+            sink = self._sink
+            sink.after(error, lambda: sink.write(closing.close_steps(sink.node, index)))
             raise
         # The task may have been ended inside the block, and its steps with it.
-        if self.node.steps[index].is_open:
+        if self._sink.node.steps[index].is_open:
             self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
 
     @contextmanager
     def reasoning(self) -> Iterator[ReasoningWriter]:
         """Write a reasoning item."""
-        with self._closed(ReasoningWriter(self)) as writer:
+        with self._closed(ReasoningWriter(self._sink)) as writer:
             yield writer
 
     @contextmanager
     def message(self) -> Iterator[MessageWriter]:
         """Write a message."""
-        with self._closed(MessageWriter(self)) as writer:
+        with self._closed(MessageWriter(self._sink)) as writer:
             yield writer
 
     @contextmanager
@@ -268,8 +264,8 @@ class Task(Sink):
         """Write a tool call; after the block, the call is final.
 
         A `call_id` that the agent chooses must be new in the run. The run's id is added to it, so
-        that no other run of the thread has the call's id, `call.call_id`. `answer`, `pending` and
-        `ask` take either. Without `call_id`, an id is made.
+        that no other run of the thread has the call's id, `call.call_id`. `answer` and `ask`
+        take either. Without `call_id`, an id is made.
         """
         with self._closed(CallWriter(self, name, executor, call_id)) as writer:
             yield writer
@@ -278,11 +274,11 @@ class Task(Sink):
         """The completed calls that have no result yet, for example those that a model made."""
         return [
             PendingCall(self, node.item, node.output_index)
-            for call_id, node in self.node.calls.items()
+            for call_id, node in self._sink.node.calls.items()
             if isinstance(node.item, ToolCall)
             and node.item.executor == executor
             and node.item.status == "completed"
-            and call_id not in self.node.call_results
+            and call_id not in self._sink.node.call_results
             and not node.is_open
             and not node.superseded
         ]
@@ -293,22 +289,14 @@ class Task(Sink):
         `value` is a string, JSON, or the two lists of the protocol. `task.calls()` has the calls
         that wait for a result.
         """
-        self.pending(call).result(value)
-
-    def pending(self, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:
-        """A call of this task, to start it, report its progress and write its result."""
-        call_id = self._id_of(call)
-        node = self.node.calls.get(call_id)
-        if node is None or not isinstance(node.item, ToolCall):
-            raise NotFound(f"Task {self.task_id} has no call {call_id!r}; see `task.calls()`.")
-        return PendingCall(self, node.item, node.output_index)
+        pending_call(self, call).result(value)
 
     def _id_of(self, call: PendingCall | CallWriter | ToolCall | str) -> str:
         """The id of a call, also by the id that the agent chose."""
         if not isinstance(call, str):
             return call.call_id
-        own = self.own_call_id(call)
-        return own if own in self.node.calls and call not in self.node.calls else call
+        own = self._sink.own_call_id(call)
+        return own if own in self._sink.node.calls and call not in self._sink.node.calls else call
 
     @contextmanager
     def _closed(self, writer: ItemWriter) -> Iterator[ItemWriter]:
@@ -317,32 +305,18 @@ class Task(Sink):
             yield writer
         except BaseException as error:
             writer.is_open = False
-            self.after(error, lambda: self._close(writer.index))
+            self._sink.after(error, lambda: self._close(writer.index))
             raise
         # The task may have been ended inside the block, and its items with it.
-        if self.node.items[writer.index].is_open:
-            with self.emitter.closing():
+        if self._sink.node.items[writer.index].is_open:
+            with self._sink.emitter.closing():
                 writer.finish()
 
     def _close(self, index: int) -> None:
         """End an item with the parts that the state has: a refused event did not change it."""
-        node = self.node.items[index]
+        node = self._sink.node.items[index]
         if node.is_open:
-            self._write(closing.close_item(self.node, node))
-
-    def _write(self, events: Iterable[ev.Event]) -> None:
-        for event in events:
-            self.emit(event)
-
-    def after(self, error: BaseException, close: Callable[[], None]) -> None:
-        """Close what `error` leaves open, unless the run is not ours any more.
-
-        Items that an abandoned coroutine, or a worker that gives the run up, leaves open are closed
-        by the worker that continues the run. An event that is refused here must not hide `error`.
-        """
-        if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
-            with suppress(TailraceError), self.emitter.closing():
-                close()
+            self._sink.write(closing.close_item(self._sink.node, node))
 
     def notice(self, message: str, data: Any = None) -> None:
         """Show a message to the people who watch. The model does not see it."""
@@ -392,45 +366,31 @@ class Task(Sink):
         if request is None:
             call_id = None if call is None else self._id_of(call)
             request = self._asked(kind, call_id, str(question), schema)
-        if request.id in self.node.answers:
-            found = self.node.answers[request.id]
+        if request.id in self._sink.node.answers:
+            found = self._sink.node.answers[request.id]
             return msgspec.convert({**found, "request_id": request.id}, Answer)
-        if self.emitter.inputs is None:
+        if self._sink.emitter.inputs is None:
             raise CallerError(
                 f"The agent {self.agent} cannot ask people: it is a sub-agent with "
                 "`streaming=False`, or has no worker. Ask in the agent that calls it."
             )
-        if all(asked.id != request.id for asked in self.node.requests):
-            self.announce([request])
-        answer = await self.emitter.inputs.receive(self, request.id)
+        if all(asked.id != request.id for asked in self._sink.node.requests):
+            announce(self, [request])
+        answer = await self._sink.emitter.inputs.receive(self, request.id)
         return msgspec.convert(answer, Answer)
-
-    def announce(self, requests: Sequence[InputRequest]) -> None:
-        """Show requests to people, each with the name and the arguments of its call."""
-        about = [self._with_call(request) for request in requests]
-        self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=about))
-
-    def _with_call(self, request: InputRequest) -> InputRequest:
-        node = self.node.calls.get(request.call_id or "")
-        if node is None or request.name is not None:
-            return request
-        assert isinstance(node.item, ToolCall)
-        text = node.arguments_text
-        arguments = arguments_value(text, text)  # a custom tool takes any text
-        return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
 
     def _asked(
         self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
     ) -> InputRequest:
         """The pending request with this content that no `ask` waits for, or a new request."""
-        inputs = self.emitter.inputs
-        for asked in self.node.requests:
+        inputs = self._sink.emitter.inputs
+        for asked in self._sink.node.requests:
             same = (asked.kind, asked.call_id, asked.message, asked.schema)
             if same == (kind, call_id, message, schema) and not (
                 inputs and inputs.awaits(asked.id)
             ):
                 return asked
-        ident = self.new_id("req")
+        ident = self._sink.new_id("req")
         return InputRequest(id=ident, kind=kind, call_id=call_id, message=message, schema=schema)
 
     def say(self, text: str) -> None:
@@ -443,9 +403,9 @@ class Task(Sink):
 
         Questions without an answer are withdrawn: the agent did not wait for them.
         """
-        if not self.node.ended:
-            with self.emitter.closing():
-                for request in list(self.node.requests):
+        if not self._sink.node.ended:
+            with self._sink.emitter.closing():
+                for request in list(self._sink.node.requests):
                     self.emit(
                         ev.TaskInputReceived(
                             task_id=self.task_id, request_id=request.id, reason=WITHDRAWN
@@ -454,7 +414,10 @@ class Task(Sink):
                 self.emit(ev.TaskCompleted(task_id=self.task_id))
 
     def incomplete(self, reason: str) -> None:
-        """End the task short of an answer, for example `max_output_tokens`; its output is kept."""
+        """End the task without a full answer; its output is kept.
+
+        `reason` says why, for example `max_output_tokens`.
+        """
         self._end(ev.TaskIncomplete(task_id=self.task_id, reason=reason))
 
     @overload
@@ -463,31 +426,56 @@ class Task(Sink):
     def fail(self, code: str, message: str, /) -> None: ...
     def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
         """End the task with an error: its code and message. Clients see both."""
-        if isinstance(error, str):
-            error = ErrorInfo(code=error, message=message)
-        self._end(ev.TaskFailed(task_id=self.task_id, error=error))
+        self._end(ev.TaskFailed(task_id=self.task_id, error=error_info(error, message)))
 
     def cancel(self, reason: str) -> None:
         """End the task because it was stopped; its output is kept, and its calls get a result."""
-        with self.emitter.closing():
-            self.close_calls(CALL_CANCELLED)
+        with self._sink.emitter.closing():
+            close_calls(self, CALL_CANCELLED)
         self._end(ev.TaskCancelled(task_id=self.task_id, reason=reason))
 
-    def close_calls(self, error: ErrorInfo) -> None:
-        """Give each call without a result this error as its result, in sub-agents too."""
-        if self.node.ended:
-            return
-        for child in self.node.children:
-            if not child.ended:
-                self.child(child.task_id).close_calls(error)
-        for call in [*self.calls("server"), *self.calls("client"), *mcp_approvals(self)]:
-            with suppress(TailraceError):
-                call.fail(error)
-
     def _end(self, last: ev.Event) -> None:
-        if not self.node.ended:
-            with self.emitter.closing():
-                self._write(closing.ending(self.node, last))
+        if not self._sink.node.ended:
+            with self._sink.emitter.closing():
+                self._sink.write(closing.ending(self._sink.node, last))
+
+
+def pending_call(task: Task, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:
+    """A call of the task, to start it, report its progress and write its result."""
+    call_id = task._id_of(call)  # noqa: SLF001
+    node = task._sink.node.calls.get(call_id)
+    if node is None or not isinstance(node.item, ToolCall):
+        raise NotFound(f"Task {task.task_id} has no call {call_id!r}; see `task.calls()`.")
+    return PendingCall(task, node.item, node.output_index)
+
+
+def announce(task: Task, requests: Sequence[InputRequest]) -> None:
+    """Show requests to people, each with the name and the arguments of its call."""
+    about = [_with_call(task._sink.node, request) for request in requests]
+    task.emit(ev.TaskInputRequired(task_id=task.task_id, requests=about))
+
+
+def _with_call(task: TaskNode, request: InputRequest) -> InputRequest:
+    node = task.calls.get(request.call_id or "")
+    if node is None or request.name is not None:
+        return request
+    assert isinstance(node.item, ToolCall)
+    text = node.arguments_text
+    arguments = arguments_value(text, text)  # a custom tool takes any text
+    return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
+
+
+def close_calls(task: Task, error: ErrorInfo) -> None:
+    """Give each call without a result this error as its result, in sub-agents too."""
+    node = task._sink.node
+    if node.ended:
+        return
+    for child in node.children:
+        if not child.ended:
+            close_calls(begun_task(task._sink.emitter, child.task_id), error)
+    for call in [*task.calls("server"), *task.calls("client"), *mcp_approvals(task)]:
+        with suppress(TailraceError):
+            call.fail(error)
 
 
 def mcp_approvals(task: Task) -> list[PendingCall]:
@@ -512,8 +500,8 @@ def contents(node: TaskNode) -> list[list[ContentPart]]:
 
 def interrupt(task: Task, error: ErrorInfo) -> None:
     """End a task with this error because no worker continues it; its calls get a result."""
-    with task.emitter.closing():
-        task.close_calls(CALL_INTERRUPTED)
+    with task._sink.emitter.closing():
+        close_calls(task, CALL_INTERRUPTED)
     task.fail(error)
 
 
@@ -522,7 +510,7 @@ def supersede(task: Task, items: list[str], reason: str) -> None:
     task.emit(
         ev.TaskAttempt(
             task_id=task.task_id,
-            attempt=task.node.next_attempt,
+            attempt=task._sink.node.next_attempt,
             reason=reason,
             superseded=items,
         )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tailrace.core.data_url import base64_url
 from tailrace.core.items import Block, File, Image, ImageUrl, Text
 from tailrace.core.tool_output import OCTETS, file
 from tailrace.runtime.diagnostics.failures import ToolError
@@ -319,9 +320,9 @@ def _block(part: ContentBlock) -> Block:
         case "text":
             return Text(text=part.text)
         case "image":
-            return Image(image_url=ImageUrl(url=_data_url(part.data, part.mime_type)))
+            return Image(image_url=ImageUrl(url=base64_url(part.data, part.mime_type)))
         case "audio":
-            return File(url=_data_url(part.data, part.mime_type), mime_type=part.mime_type)
+            return File(url=base64_url(part.data, part.mime_type), mime_type=part.mime_type)
         case "resource_link":
             kind = part.mime_type or OCTETS
             return File(url=str(part.uri), mime_type=kind, name=part.name, size=part.size)
@@ -329,9 +330,5 @@ def _block(part: ContentBlock) -> Block:
     name = str(found.uri)
     kind = found.mime_type or OCTETS
     if isinstance(found, BlobResourceContents):
-        return File(url=_data_url(found.blob, kind), mime_type=kind, name=name)
+        return File(url=base64_url(found.blob, kind), mime_type=kind, name=name)
     return file(found.text, name, found.mime_type)
-
-
-def _data_url(encoded: str, mime_type: str) -> str:
-    return f"data:{mime_type};base64,{encoded}"

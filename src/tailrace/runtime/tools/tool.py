@@ -20,8 +20,8 @@ import msgspec
 from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import read_arguments
 from tailrace.ports import ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 from tailrace.runtime.diagnostics.failures import ToolError, ToolTimeout
-from tailrace.runtime.model_calls.request_check import CHOICES
 from tailrace.runtime.tools.os_threads import Raised, as_error, from_any_thread, in_thread
 from tailrace.runtime.tools.outputs import SHOWN, Notify, Output, Streamed
 from tailrace.runtime.tools.parameters import InvalidArguments, InvalidTool
@@ -67,7 +67,7 @@ class Context:
     @property
     def run_id(self) -> str:
         """The run that the call belongs to."""
-        return self.task.emitter.logged.run_id
+        return self.task._sink.emitter.logged.run_id
 
     @property
     def thread_id(self) -> str:
@@ -163,7 +163,7 @@ class Tool:
                 f"{who}: providers take names of 1 to 64 letters, digits, `_` and `-`; "
                 "give another with `name=`."
             )
-        if self.name in CHOICES:
+        if self.name in TOOL_CHOICES:
             raise InvalidTool(f"{who}: its name is a value of `tool_choice`; give another name.")
         if self.executor not in ("server", "client"):
             raise InvalidTool(

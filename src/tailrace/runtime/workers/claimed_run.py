@@ -67,7 +67,7 @@ class ClaimedRun:
     @property
     def is_new(self) -> bool:
         """Whether no agent has worked on it."""
-        return self.task.node.status == "queued"
+        return self.task._sink.node.status == "queued"
 
     @property
     def was_called(self) -> bool:
@@ -84,7 +84,7 @@ class ClaimedRun:
         """Whether the run has asked for input, and its agent waits for it."""
         if self._task is None or self.is_stopping:
             return False
-        emitter = self._task.emitter
+        emitter = self._task._sink.emitter
         asks = any(task.requests for task in emitter.state.tasks.values())
         return asks and emitter.inputs is not None and emitter.inputs.is_waiting
 
@@ -100,7 +100,7 @@ class ClaimedRun:
 
     @property
     def _has_last_event(self) -> bool:
-        return self._task is not None and self._task.node.ended  # None until the run is begun
+        return self._task is not None and self._task._sink.node.ended  # None until the run is begun
 
     def begin(self, task: Task) -> None:
         """Set the writer. A claim that was lost meanwhile writes nothing."""
@@ -132,8 +132,8 @@ class ClaimedRun:
         except BaseException as error:
             if self._is_from_outside(error):
                 raise
-            if task.emitter.failure is not None:
-                raise task.emitter.failure from None
+            if task._sink.emitter.failure is not None:
+                raise task._sink.emitter.failure from None
             task.fail(failure(str(self), error))
 
     def _exit(self, error: BaseException) -> None:
@@ -148,10 +148,10 @@ class ClaimedRun:
             child = child_in(letter) if letter.kind == "cancel" else None
             if letter.kind == "cancel" and child in (None, self.claim.run_id):
                 self.cancel(reason_in(letter))
-            elif self._task is not None and self._task.emitter.inputs is not None:
+            elif self._task is not None and self._task._sink.emitter.inputs is not None:
                 if child is not None:
-                    self._task.emitter.cancel_child(child, reason_in(letter))
-                self._task.emitter.inputs.put(letter)
+                    self._task._sink.emitter.cancel_child(child, reason_in(letter))
+                self._task._sink.emitter.inputs.put(letter)
 
     def cancel(self, reason: str) -> None:
         """Stop the agent, and end the run as cancelled."""
@@ -170,14 +170,14 @@ class ClaimedRun:
         """Stop the agent, and leave the run to another worker."""
         self._released = True
         if self._task is not None:
-            self._task.emitter.is_left = True
+            self._task._sink.emitter.is_left = True
         self._stop()
 
     def lose(self) -> None:
         """Write nothing more: the claim is lost."""
         self._lost = True
         if self._task is not None:
-            self._task.emitter.fail(SeqConflict(f"{self} has another writer now."))
+            self._task._sink.emitter.fail(SeqConflict(f"{self} has another writer now."))
         self._stop()
 
     def _stop(self) -> None:
@@ -191,7 +191,7 @@ class ClaimedRun:
             await asyncio.wait([self._agent, self._gave_up], return_when=asyncio.FIRST_COMPLETED)
         if self._lost:
             raise SeqConflict(f"{self} has another writer now.")
-        if self._end is not None and not self.task.node.ended:
+        if self._end is not None and not self.task._sink.node.ended:
             self._end(self.task)
         elif self._agent is not None and self._agent.done() and not self._agent.cancelled():
             error = self._agent.exception()
@@ -199,13 +199,13 @@ class ClaimedRun:
                 self.task.fail(failure(str(self), error))
             elif error is not None:
                 raise error
-        elif not self._released and not self.task.node.ended:
+        elif not self._released and not self.task._sink.node.ended:
             # The agent, or a library that it uses, cancelled the task.
             self.task.fail(AGENT_FAILED)
         await self.task.drain()
         if self.is_released:
             # An agent that continues all the same must not write: the next worker would not know.
-            self.task.emitter.fail(SeqConflict("The run was left to another worker."))
+            self.task._sink.emitter.fail(SeqConflict("The run was left to another worker."))
 
     def leave(self) -> None:
         """Drop the agent and the writer with its state: contexts refer to this run for longer.

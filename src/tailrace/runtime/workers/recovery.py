@@ -62,13 +62,13 @@ async def begin(store: Store, task: Task, run: RunInfo | None) -> None:
     """
     start = await patiently(lambda: _first_reference(store, task, run))
     if start is not None:
-        task.pool = ReferencePool(start)
+        task._sink.pool = ReferencePool(start)
     task.emit(ev.TaskInProgress(task_id=task.task_id, reference_start=start))
 
 
 async def _first_reference(store: Store, task: Task, run: RunInfo | None) -> int | None:
     """The first reference number, if it differs from the number that the run was created with."""
-    is_fork = task.node.facts.get("previous_seq") is not None
+    is_fork = task._sink.node.facts.get("previous_seq") is not None
     if run is None or run.previous_run_id is None or is_fork:
         return None
     previous = await store.info(run.previous_run_id)
@@ -76,14 +76,14 @@ async def _first_reference(store: Store, task: Task, run: RunInfo | None) -> int
         return None
     root = (await read_whole(store, previous.run_id)).root
     start = root.next_reference if root is not None else 1
-    return start if start > task.node.reference_start else None
+    return start if start > task._sink.node.reference_start else None
 
 
 async def learn_references(task: Task) -> None:
     """Learn the reference numbers of earlier runs, so that the same content keeps its number."""
-    if task.node.reference_start > 1:
-        earlier = await task.emitter.earlier()
-        await asyncio.to_thread(_learn, task.pool, task.node.reference_start, earlier)
+    if task._sink.node.reference_start > 1:
+        earlier = await task._sink.emitter.earlier()
+        await asyncio.to_thread(_learn, task._sink.pool, task._sink.node.reference_start, earlier)
 
 
 def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
@@ -104,16 +104,16 @@ def resume(agent: object, task: Task, reason: str) -> None:
 
 def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
     """Close the items that the last writer left open, and supersede them."""
-    node = task.node
+    node = task._sink.node
     left = [item for item in node.items.values() if item.is_open]
-    with task.emitter.closing():
+    with task._sink.emitter.closing():
         for event in closing.closing(node):
             task.emit(event)
     for call_id in _unanswered(node):
-        result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
-        index = task.add(result)
+        result = ToolResult(id=task._sink.new_id("fco"), call_id=call_id, block_list=[])
+        index = task._sink.add(result)
         failed = ToolResult(id=result.id, call_id=call_id, status="failed", error=CALL_INTERRUPTED)
-        task.done(index, failed)
+        task._sink.done(index, failed)
     partial = [item.id for item in left if item.item.status == "incomplete"]
     supersede(task, partial, reason)
 

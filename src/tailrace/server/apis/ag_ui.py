@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of
@@ -245,11 +246,11 @@ def _media(part: Json) -> tuple[Any, str]:
     if isinstance(source, dict):
         kind = str(source.get("mimeType") or "")
         if source.get("type") == "data":
-            return f"data:{kind};base64,{source.get('value')}", kind
+            return base64_url(str(source.get("value")), kind), kind
         return source.get("value") if source.get("type") == "url" else None, kind
     kind = str(part.get("mimeType") or "")
     if part.get("url") is None and isinstance(part.get("data"), str):
-        return f"data:{kind};base64,{part['data']}", kind
+        return base64_url(part["data"], kind), kind
     return part.get("url"), kind
 
 

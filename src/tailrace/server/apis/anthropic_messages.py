@@ -70,7 +70,7 @@ class MessagesApi(OneWayApi):
         model = self.agent(body)
         stream = request_fields.optional(body, "stream", bool)
         previous = await self._continued(body)
-        given = conversation(body, () if previous is None else previous.calls)
+        given = request_messages(body, () if previous is None else previous.calls)
         named = options(body)
         if previous is not None and body.get("tools") is None:
             named["tools"] = list_of(dict_of(previous.facts.get("options")).get("tools"))
@@ -108,13 +108,13 @@ class MessagesApi(OneWayApi):
         """
         body = await read_json(request)
         self.agent(body)
-        counted = [conversation(body), [_function(function) for function in _functions(body)]]
+        counted = [request_messages(body), [_function(function) for function in _functions(body)]]
         return json_response({"input_tokens": estimated_tokens(counted)})
 
 
-def conversation(body: Json, known: Collection[str] = ()) -> list[Json]:
+def request_messages(body: Json, known: Collection[str] = ()) -> list[Json]:
     """The messages of a request, after its `system` prompt. `known` are calls before them."""
-    messages = request_fields.conversation(body, ROLES, known)
+    messages = request_fields.checked_messages(body, ROLES, known)
     system = body.get("system")
     if system is None:
         return messages

@@ -41,6 +41,7 @@ from tailrace.server.streams.sse_response import SseResponse
 from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.server.threads import ThreadList, thread_not_found
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
+from tailrace.wire.formats import format_named
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
@@ -281,11 +282,7 @@ class NativeApi(HttpApi):
     def _format(self, request: Request) -> Format:
         """The format of a run's stream."""
         name = request.query_params.get("format", "task")
-        wire = self.formats.get(name)
-        if wire is None:
-            known = ", ".join(self.formats)
-            raise UnknownFormat(f"Unknown format {name[:80]!r}; use {known}.", param="format")
-        return wire
+        return format_named(self.formats, name, param="format")
 
     @operation(answers={200: {"*/*": {"type": "string", "format": "binary"}}})
     async def blob(self, request: Request) -> Response:

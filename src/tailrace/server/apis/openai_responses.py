@@ -101,7 +101,7 @@ class ResponsesApi(HttpApi):
                 for recorded in batch
             ):
                 look = await self.runs.look(response.run_id)
-                if openai_responses.is_paused(look.state, response.number):
+                if openai_responses.is_segment_paused(look.state, response.number):
                     return
 
     async def begin(

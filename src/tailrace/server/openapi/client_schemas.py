@@ -10,7 +10,7 @@ from typing import get_args
 
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
-from tailrace.ports.model import Effort, Summary
+from tailrace.ports.model import TOOL_CHOICES, Effort, Summary
 from tailrace.runtime.model_calls.request_check import TOOL_NAME
 from tailrace.server.openapi.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 from tailrace.server.request_fields import ITEM_TYPES, TEXT_PARTS
@@ -89,7 +89,7 @@ _SHAPE = [
     _object({"type": {"enum": ["text", "json_object"]}}),
     _object({"type": {"const": "json_schema"}, "schema": OBJECT}),
 ]
-_WORD: Json = {"enum": ["auto", "none", "required"]}
+_WORD: Json = {"enum": list(TOOL_CHOICES)}
 _PROVIDERS_CHOICE = {
     **_object(type=ANY),
     "not": {"anyOf": [_type("function"), _type("allowed_tools")]},

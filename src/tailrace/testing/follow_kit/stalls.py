@@ -15,7 +15,7 @@ from tailrace.ports import Bus, Store
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.followers.fanout import Stream, Streams
 from tailrace.runtime.followers.follow import Reader
-from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task import TaskSink
 from tailrace.testing.follow_kit.setup import FollowTests, begun, end
 from tailrace.wire.base import Format, ThreadFormat
 from tailrace.wire.formats import FORMATS
@@ -52,7 +52,7 @@ class StallTests(FollowTests):
         for module in (follow, fanout):
             monkeypatch.setattr(module, "LINES_AT_ONCE", 8)
         emitter = await begun(store, bus)
-        message = MessageWriter(Task(emitter, "run_1"))
+        message = MessageWriter(TaskSink(emitter, "run_1"))
         readers: list[StallingReader] = []
 
         def join(streams: Streams, wire: Format, steps: int) -> None:

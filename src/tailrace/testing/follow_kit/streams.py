@@ -16,7 +16,7 @@ from tailrace.ports import Bus, Store
 from tailrace.runtime.followers import fanout, tail
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader
-from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task import TaskSink
 from tailrace.testing.follow_kit.setup import (
     FollowTests,
     all_seen,
@@ -57,7 +57,7 @@ class StreamTests(FollowTests):
     ) -> None:
         monkeypatch.setattr(fanout, "RING_EVENTS", 16)
         emitter = await begun(store, bus)
-        message = MessageWriter(Task(emitter, "run_1"))
+        message = MessageWriter(TaskSink(emitter, "run_1"))
         streams = Streams(Reader(store, bus))
         wire: Any = openai_responses.FORMAT
         following = []
@@ -84,7 +84,7 @@ class StreamTests(FollowTests):
         monkeypatch.setattr(fanout, "RING_EVENTS", 8)
         monkeypatch.setattr(tail, "RING_EVENTS", longest)
         emitter = await begun(store, bus)
-        message = MessageWriter(Task(emitter, "run_1"))
+        message = MessageWriter(TaskSink(emitter, "run_1"))
         wire: Any = openai_responses.FORMAT
         streams = Streams(Reader(store, bus))
         slow = aiter(streams.stream(wire, "run_1", wire.at(State()), 0))

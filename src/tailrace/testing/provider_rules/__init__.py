@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from tailrace.core.values import Json
-from tailrace.testing.provider_rules import anthropic, openai_calls, openai_chat, openai_responses
+from tailrace.testing.provider_rules import anthropic_messages, openai_chat, openai_responses
+from tailrace.testing.provider_rules.openai_errors import RequestError
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,13 +121,13 @@ def check_openai_chat(request: Mapping[str, Any], issued: Issued) -> ErrorBody |
 
 def check_anthropic_messages(request: Mapping[str, Any], issued: Issued) -> ErrorBody | None:
     """What Anthropic answers to this body of `POST /v1/messages`; None if it accepts it."""
-    for message in anthropic.errors(request, issued):
+    for message in anthropic_messages.errors(request, issued):
         error = {"type": "invalid_request_error", "message": message}
         return ErrorBody(body={"type": "error", "error": error})
     return None
 
 
-def _openai(errors: Iterator[openai_calls.RequestError]) -> ErrorBody | None:
+def _openai(errors: Iterator[RequestError]) -> ErrorBody | None:
     for found in errors:
         error = {
             "message": found.message,

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.values import Json
-from tailrace.testing.provider_rules.openai_calls import (
+from tailrace.testing.provider_rules.openai_errors import (
     RequestError,
     data_of,
     image_error,
     missing,
     mistaken,
+    too_long,
 )
-from tailrace.testing.provider_rules.openai_responses import too_long
 
 if TYPE_CHECKING:
     from tailrace.testing.provider_rules import Issued

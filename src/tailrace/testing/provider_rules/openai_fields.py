@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tailrace.core.values import Json
-from tailrace.testing.provider_rules.openai_calls import RequestError, kind_name, missing, mistaken
+from tailrace.testing.provider_rules.openai_errors import RequestError, kind_name, missing, mistaken
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast")

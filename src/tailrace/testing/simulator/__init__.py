@@ -41,13 +41,13 @@ from tailrace.runtime.model_calls.scripts.openai_responses import PlayedResponse
 from tailrace.testing.provider_rules import (
     ErrorBody,
     Issued,
-    anthropic_fields,
     check_anthropic_messages,
     check_openai_chat,
     check_openai_responses,
     openai_fields,
 )
-from tailrace.testing.provider_rules.openai_calls import RequestError
+from tailrace.testing.provider_rules.anthropic_messages import fields as anthropic_fields
+from tailrace.testing.provider_rules.openai_errors import RequestError
 from tailrace.testing.simulator.answers import (
     AnswerStreams,
     RecordedAnswer,
@@ -94,11 +94,11 @@ class Simulator:
 
     async def __aenter__(self) -> Self:
         routes = [
-            Route("/v1/responses", self._door(self._responses), methods=["POST"]),
-            Route("/v1/chat/completions", self._door(self._chat), methods=["POST"]),
-            Route("/v1/messages", self._door(self._messages, anthropic=True), methods=["POST"]),
+            Route("/v1/responses", self._guarded(self._responses), methods=["POST"]),
+            Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
+            Route("/v1/messages", self._guarded(self._messages, anthropic=True), methods=["POST"]),
         ]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_thing})
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -181,12 +181,12 @@ class Simulator:
 
     # --- what they share -----------------------------------------------------------------------
 
-    def _door(
+    def _guarded(
         self, answer: Callable[[Json], Response], *, anthropic: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
         """Check the key and the JSON of a request."""
 
-        async def enter(request: Request) -> Response:
+        async def guarded(request: Request) -> Response:
             raw = await request.body()
             try:
                 body = msgspec.json.decode(raw, type=dict[str, Any])
@@ -194,16 +194,16 @@ class Simulator:
                 body = None
             if body is not None:
                 self.requests.append(body)
-            if refused := self._refused(self._locked(request, anthropic=anthropic)):
+            if refused := self._refused(self._key_error(request, anthropic=anthropic)):
                 return refused
             if body is None:
                 refusal = _no_json(anthropic=anthropic)
                 return JSONResponse(refusal.body, refusal.status)
             return answer(body)
 
-        return enter
+        return guarded
 
-    def _locked(self, request: Request, *, anthropic: bool) -> ErrorBody | None:
+    def _key_error(self, request: Request, *, anthropic: bool) -> ErrorBody | None:
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         given = bearer or (request.headers.get("x-api-key", "") if anthropic else "")
         if given and self._key in (None, given):
@@ -317,7 +317,7 @@ def _no_json(*, anthropic: bool) -> ErrorBody:
     return _error(400, reason)
 
 
-async def _no_such_thing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     """Answer an unknown path or method."""
     assert isinstance(error, HTTPException)
     status, path = error.status_code, request.url.path

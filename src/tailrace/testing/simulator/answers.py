@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tailrace.core import sse
+from tailrace.core.sse import DONE
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json, dict_of
 from tailrace.runtime.model_calls.recordings import RecordedCall, read_calls
@@ -46,7 +47,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True):
         """The events with their names and pauses."""
         for number, event in enumerate(self.events):
             pause = self.pauses[number] if self.pauses else 0
-            name = None if event == "[DONE]" else msgspec.json.decode(event).get("type")
+            name = None if event == DONE else msgspec.json.decode(event).get("type")
             yield ScriptFrame(event, name or None, pause)
         if self.end is not None:
             yield ScriptFrame("{}", cut="event")

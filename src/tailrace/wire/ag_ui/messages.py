@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tailrace.core.data_url import read_data_url
 from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 from tailrace.core.values import Json, text_or_none
-from tailrace.history.content import HistoryPart, inline, joined, plain
+from tailrace.history.content import HistoryPart, joined, plain
 from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, read_input
 from tailrace.wire.base import Frame, frame_json
 
@@ -126,7 +127,7 @@ def _part(piece: HistoryPart) -> Json:
 
 
 def _source(url: str, mime_type: str | None) -> Json:
-    found = inline(url)
+    found = read_data_url(url)
     if found is not None:
         return {"type": "data", "value": found[1], "mimeType": found[0]}
     return {"type": "url", "value": url, **({"mimeType": mime_type} if mime_type else {})}

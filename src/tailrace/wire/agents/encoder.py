@@ -31,7 +31,7 @@ from tailrace.wire.agents.events import (
     StreamingToolStartEvent,
     ToolPlace,
 )
-from tailrace.wire.base import DONE, Frame, frame_pieces
+from tailrace.wire.base import DONE_FRAME, Frame, frame_pieces
 from tailrace.wire.frame_cursors import frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
@@ -142,7 +142,7 @@ class AgentsEncoder:
         return [
             self._within(task, RawResponsesStreamEvent(data=msgspec.Raw(_data_of(frame))))
             for frame in frames
-            if frame is not DONE
+            if frame is not DONE_FRAME
         ]
 
     def _within(self, task: TaskNode, event: InternalEvent) -> AgentsEvent:

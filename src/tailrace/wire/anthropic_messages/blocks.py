@@ -34,7 +34,7 @@ from tailrace.core.tool_arguments import arguments_value, decoded
 from tailrace.core.values import Json
 from tailrace.wire.projection import (
     file_link,
-    inline_image,
+    image_link,
     is_client,
     is_complete,
     output_text,
@@ -125,10 +125,7 @@ class LinkBlock(StreamedBlock):
     def _link(self) -> str:
         part = self.node.parts.get(self._index)
         if isinstance(part, ImageNode):
-            url = part.image.image_url.url
-            if not url or part.is_open:
-                return ""
-            return f"![image]({url})" if inline_image(part.image) is None else "[image]"
+            return "" if part.is_open else image_link(part.image, inline="[image]")
         return file_link(part) if isinstance(part, WholeNode) and part.kind == "file" else ""
 
     def is_ready(self) -> bool:

@@ -8,7 +8,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.state import TaskNode
 from tailrace.core.values import Json
-from tailrace.wire.base import DONE, Frame
+from tailrace.wire.base import DONE_FRAME, Frame
 from tailrace.wire.projection import model_name, token_counts, usage_of_run
 
 """The last frame of every stream."""
@@ -121,7 +121,7 @@ class ChatChunks:
         if self._usage and usage_of_run(state) is not None:
             usage = _json(_usage(state))
             frames.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._about, usage))
-        return [*frames, DONE]
+        return [*frames, DONE_FRAME]
 
 
 def failure(error: ErrorInfo) -> list[Frame]:
@@ -136,7 +136,7 @@ def failure(error: ErrorInfo) -> list[Frame]:
         "param": error.param,
         "code": "424",
     }
-    return [b"data: %b\n\n" % _json({"error": about}), DONE]
+    return [b"data: %b\n\n" % _json({"error": about}), DONE_FRAME]
 
 
 def _usage(state: State) -> Json:

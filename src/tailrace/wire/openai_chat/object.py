@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.core.values import Json
-from tailrace.wire.base import DONE, Frame, frame_json
+from tailrace.wire.base import DONE_FRAME, Frame, frame_json
 from tailrace.wire.openai_chat.encoder import ChatEncoder
 
 _HEAD = ("id", "created", "model")
@@ -17,7 +17,7 @@ def completion(state: State) -> Json:
     """The run as a `chat.completion`; `{"error": …}` if the run has no answer."""
     frames: list[Frame] = []
     ChatEncoder(fork(state), replay=frames)
-    chunks = [frame_json(frame) for frame in frames if frame != DONE]
+    chunks = [frame_json(frame) for frame in frames if frame != DONE_FRAME]
     message: Json = {"role": "assistant", "content": None, "refusal": None}
     choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": None}
     found: Json = {"object": "chat.completion", "choices": [choice], "usage": None}

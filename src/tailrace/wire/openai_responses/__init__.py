@@ -28,7 +28,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
-from tailrace.wire.base import DONE, START, Cursor, DefaultFormat, Frame, whole_number
+from tailrace.wire.base import DONE_FRAME, START, Cursor, DefaultFormat, Frame, whole_number
 from tailrace.wire.openai_responses.cursors import JOINED, OPENING, offset, place_of, split
 from tailrace.wire.openai_responses.encoder import ResponsesEncoder
 from tailrace.wire.openai_responses.items import own_id
@@ -58,7 +58,7 @@ from tailrace.wire.openai_responses.segments import (
     approvals_of,
     end_of,
     is_answered_inside,
-    is_paused,
+    is_segment_paused,
     open_approvals,
     pause_of,
     response_id,
@@ -69,7 +69,7 @@ from tailrace.wire.openai_responses.segments import (
 
 __all__ = [
     "BY_ITEMS",
-    "DONE",
+    "DONE_FRAME",
     "ECHOED",
     "FORMAT",
     "ApprovalResponse",
@@ -86,7 +86,7 @@ __all__ = [
     "input_items",
     "is_answered_inside",
     "is_compaction",
-    "is_paused",
+    "is_segment_paused",
     "named_run",
     "open_approvals",
     "output_items",
@@ -154,7 +154,7 @@ class ResponsesFormat(DefaultFormat):
                 fork(before), segment=self._segment, joined=joined, numbering=place.numbering
             )
             frames = encoder.encode(recorded)
-        count = len(frames) - frames.count(DONE)
+        count = len(frames) - frames.count(DONE_FRAME)
         if not 0 <= place.k < count and not place.is_last:
             raise InvalidCursor(
                 f"Event {cursor.seq} has {count} frames; send the last number you received."

@@ -14,7 +14,7 @@ from tailrace.core.items import ErrorInfo, RawItem
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ItemNode, Part, TaskNode, TextNode
 from tailrace.core.values import Json
-from tailrace.wire.base import DONE, Frame, frame_pieces
+from tailrace.wire.base import DONE_FRAME, Frame, frame_pieces
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import (
@@ -41,7 +41,7 @@ from tailrace.wire.openai_responses.segments import (
     entries,
     has_begun,
     is_left_open,
-    is_paused,
+    is_segment_paused,
     is_within,
     speakers,
 )
@@ -105,11 +105,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if any(_is_long(node) for node in root.items.values()):
             self._use(WIDE)
         sent = self._begin() if segment else [*self._begin(), *self._replayed(root)]
-        if is_paused(state, segment):
+        if is_segment_paused(state, segment):
             sent += self._paused()
         if replay is not None:
             replay += sent
-        self._over = is_paused(state, segment) or (not joined and self._has_shown_lost(root))
+        self._over = is_segment_paused(state, segment) or (
+            not joined and self._has_shown_lost(root)
+        )
 
     def encode(self, recorded: ev.Recorded) -> list[Frame]:
         """The frames of the next event; none after the frame that ends the response."""
@@ -123,7 +125,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if part is None:
             sent = self._fold(event)
             root = self._state.root
-            if root is not None and not self.over and is_paused(self._state, self._segment):
+            if root is not None and not self.over and is_segment_paused(self._state, self._segment):
                 self._over = True
                 sent += self._paused()
             seq = event.sequence_number
@@ -166,7 +168,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         """The frames of an event, or of `open`, with their numbers."""
         events = self.numbered(sent, mode, seq, epoch)
         frames = [sse.frame(_json(event), event=event["type"]) for event in events]
-        return [*frames, DONE] if _is_whole(sent) else frames
+        return [*frames, DONE_FRAME] if _is_whole(sent) else frames
 
     def number_in_pieces(
         self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int
@@ -176,7 +178,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         for event in self.numbered(sent, mode, seq, epoch):
             yield from frame_pieces(event, known, event=event["type"])
         if _is_whole(sent):
-            yield DONE
+            yield DONE_FRAME
 
     def numbered(
         self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1
@@ -294,7 +296,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         for agent in handoffs.rest():
             yield self._goes_on(agent)
         self._output.hold(root)
-        if root.ended and not is_paused(self._state, self._segment):
+        if root.ended and not is_segment_paused(self._state, self._segment):
             yield from self._ended(root, None)
 
     _ENCODE: ClassVar[dict[type[Any], Callable[[Any, TaskNode, Any], ResponseEvents]]] = {

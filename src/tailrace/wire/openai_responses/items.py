@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.data_url import data_type
 from tailrace.core.items import (
     Annotation,
     ErrorInfo,
@@ -360,8 +361,8 @@ _IMAGE = "ig_"
 
 def image_format(image: Image) -> str:
     """The `output_format` of an image. Some SDKs derive the media type from it and require it."""
-    media_type = image.image_url.url[:40].partition(";")[0].partition(",")[0]
-    return _FORMATS.get(media_type.removeprefix("data:image/"), "png")
+    media_type = data_type(image.image_url.url) or ""
+    return _FORMATS.get(media_type.removeprefix("image/"), "png")
 
 
 def _picture(image: Image) -> Json:

@@ -21,7 +21,7 @@ from tailrace.wire.openai_responses.segments import (
     approval_items,
     entries,
     is_left_open,
-    is_paused,
+    is_segment_paused,
     response_id,
     speakers,
 )
@@ -97,7 +97,7 @@ def response_object(state: State, segment: int | None = None) -> Json:
     if tier in _TIERS:  # clients refuse other values
         shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
     time = root.end_time
-    if segment is not None and is_paused(state, segment):
+    if segment is not None and is_segment_paused(state, segment):
         time = state.pauses[segment].time
         shown |= {"status": "completed", "usage": usage_json(state, segment)}
     elif root.ended:
@@ -357,7 +357,7 @@ def _is_echo(name: str, value: Any) -> bool:
 def usage_json(state: State, segment: int | None = None) -> Json:
     """The usage of the run with its sub-agents, in a segment."""
     counts = token_counts(state)
-    if segment is not None and is_paused(state, segment):
+    if segment is not None and is_segment_paused(state, segment):
         counts = TokenCounts(**state.pauses[segment].used)
     if segment:
         before = TokenCounts(**state.pauses[segment - 1].used)

@@ -68,7 +68,7 @@ def has_begun(state: State, segment: int | None) -> bool:
     )
 
 
-def is_paused(state: State, segment: int | None) -> bool:
+def is_segment_paused(state: State, segment: int | None) -> bool:
     """Whether a segment has ended with requests for approvals. The whole run (None) never does."""
     return segment is not None and len(state.pauses) > segment
 
@@ -102,7 +102,9 @@ def entries(state: State, root: TaskNode, segment: int | None) -> list[EntryKey]
 
 def _pause_after(state: State, segment: int | None) -> Pause | None:
     """The pause that a segment has ended with."""
-    return state.pauses[segment] if segment is not None and is_paused(state, segment) else None
+    return (
+        state.pauses[segment] if segment is not None and is_segment_paused(state, segment) else None
+    )
 
 
 def is_left_open(state: State, segment: int | None, key: EntryKey) -> bool:
@@ -133,7 +135,7 @@ class Speakers(NamedTuple):
 def speakers(state: State, root: TaskNode, segment: int | None) -> Speakers:
     """Who speaks in a segment."""
     found = root.switches
-    if segment is not None and is_paused(state, segment):
+    if segment is not None and is_segment_paused(state, segment):
         found = found[: _switches_before(root, state.pauses[segment])]
     before = _switches_before(root, state.pauses[segment - 1]) if segment else 0
     first = found[before - 1]["agent"] if before else model_name(root)
@@ -151,7 +153,7 @@ def _switches_before(root: TaskNode, pause: Pause) -> int:
 
 def approval_items(state: State, segment: int | None) -> list[Json]:
     """The requests at the end of a segment, as items."""
-    if segment is None or not is_paused(state, segment):
+    if segment is None or not is_segment_paused(state, segment):
         return []
     return [_approval_item(state, *asked) for asked in state.pauses[segment].asked]
 

@@ -8,7 +8,7 @@ Sub-agents are `data-task` and `data-task-item` parts beside them, never mixed i
     transient    data-delta, data-block (id: task_index/output_index/part): the content of a result
                  or a sub-agent's item while it is made; data-task-item of a result, data-step,
                  data-notice, data-progress, data-agent (who speaks now), data-history (the
-                 summary of older turns)
+                 summary of older runs)
 
 Deltas are most of a stream, so they name their task by a number. 0 is the root (`task_id` of the
 message's metadata). Any other number is the `task_index` of a `data-task` part. If several runs

@@ -374,7 +374,7 @@ def agent(task: TaskNode, index: int) -> Frame:
 
 
 def compacted(task: TaskNode) -> Frame:
-    """The summary that stands for the older turns of the conversation."""
+    """The summary that stands for the older runs of the conversation."""
     data = {"task_id": task.task_id, **(task.compacted or {})}
     return chunk("data-history", id=task.task_id, transient=True, data=data)
 

@@ -11,7 +11,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import Part, TaskNode, TextNode
-from tailrace.wire.base import DONE, Frame
+from tailrace.wire.base import DONE_FRAME, Frame
 from tailrace.wire.encoder import PausingEncoder
 from tailrace.wire.projection import PART_EVENTS, shown_parts
 from tailrace.wire.vercel_ui import chunks
@@ -60,7 +60,7 @@ class UiEncoder(PausingEncoder):
         if self.over:
             return []
         ends = [] if self._task_id is None else self._message.ends()
-        return [*ends, chunk("error", errorText=reason), DONE]
+        return [*ends, chunk("error", errorText=reason), DONE_FRAME]
 
     def opening(self, step: Frame = START_STEP) -> list[Frame]:
         """The frames that bring a client to the state, in a new step or a reset step."""

@@ -18,7 +18,7 @@ from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json
 from tailrace.history.content import HistoryPart, joined, plain
 from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, read_input
-from tailrace.wire.base import DONE, Frame, frame_json
+from tailrace.wire.base import DONE_FRAME, Frame, frame_json
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.object import START_STEP, UiMessage
 
@@ -133,7 +133,7 @@ def reduced(message: Json, frames: Iterable[Frame]) -> Json:
     """A message with the chunks of a stream added to it."""
     made = _Message(message)
     for frame in frames:
-        if frame != DONE:
+        if frame != DONE_FRAME:
             made.take(frame_json(frame))
     return message
 

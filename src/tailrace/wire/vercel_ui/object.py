@@ -15,7 +15,7 @@ from tailrace.core.items import Data, InputRequest, Message, Reasoning, ToolCall
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.values import Json
 from tailrace.core.view import show_task
-from tailrace.wire.base import DONE, Frame
+from tailrace.wire.base import DONE_FRAME, Frame
 from tailrace.wire.projection import (
     Sources,
     is_client,
@@ -176,7 +176,12 @@ class UiMessage:
             finish_reason = _FINISH_REASONS[limit_of(root.reason)]
         elif root.status != "completed":
             about = self._about_end(root)
-            return [*frames, chunk("message-metadata", messageMetadata=about), _stop(root), DONE]
+            return [
+                *frames,
+                chunk("message-metadata", messageMetadata=about),
+                _stop(root),
+                DONE_FRAME,
+            ]
         return [*frames, *self._finish(root, finish_reason)]
 
     def _about_end(self, root: TaskNode) -> Json:
@@ -186,7 +191,11 @@ class UiMessage:
 
     def _finish(self, root: TaskNode, reason: str) -> list[Frame]:
         about = self._about_end(root)
-        return [_FINISH_STEP, chunk("finish", finishReason=reason, messageMetadata=about), DONE]
+        return [
+            _FINISH_STEP,
+            chunk("finish", finishReason=reason, messageMetadata=about),
+            DONE_FRAME,
+        ]
 
     # --- items and their parts -----------------------------------------------------------------
 

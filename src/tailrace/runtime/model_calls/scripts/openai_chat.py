@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tailrace.core.sse import DONE
 from tailrace.core.values import Json
 from tailrace.runtime.model_calls.scripts import (
     Call,
@@ -61,7 +62,7 @@ class PlayedChat(PlayedScript):
         yield self._delta({}, self._reason)
         last = {**self._facts("chat.completion.chunk"), "choices": [], "usage": self._usage}
         yield ScriptFrame(msgspec.json.encode(last).decode())
-        yield ScriptFrame("[DONE]")
+        yield ScriptFrame(DONE)
 
     def _fail(self, step: Fail) -> ScriptFrame:
         error = {"message": step.message, "type": "server_error", "code": step.code}

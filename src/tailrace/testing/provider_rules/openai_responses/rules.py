@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.values import Json
-from tailrace.testing.provider_rules.openai_calls import (
-    OUTPUT_OF,
+from tailrace.testing.provider_rules.openai_errors import (
     RequestError,
-    form_errors,
     image_error,
-    kind_of,
     missing,
     mistaken,
+    too_long,
+)
+from tailrace.testing.provider_rules.openai_responses.calls import (
+    OUTPUT_OF,
+    form_errors,
+    kind_of,
     pair_errors,
 )
 
@@ -143,15 +146,6 @@ def _ids(place: str, kind: str, item: Json) -> Iterator[RequestError]:
     call_id = item.get("call_id")
     if isinstance(call_id, str) and len(call_id) > 64:
         yield too_long(f"{place}.call_id", call_id, 64)
-
-
-def too_long(param: str, value: str, limit: int) -> RequestError:
-    """The error for a string that is too long."""
-    reason = (
-        f"Invalid '{param}': string too long. Expected a string with maximum length {limit}, "
-        f"but got a string with length {len(value)} instead."
-    )
-    return RequestError(reason, param, "string_above_max_length")
 
 
 def _message(place: str, item: Json) -> Iterator[RequestError]:

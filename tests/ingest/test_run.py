@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.ingest.run_events import RunEvents, run_facts
+from tailrace.ingest.run import RunEvents, run_facts
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,

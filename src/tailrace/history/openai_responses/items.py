@@ -19,13 +19,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from tailrace.core.data_url import read_data_url
 from tailrace.core.items import FilePart, Refusal, TextPart
 from tailrace.core.values import Json, text_or_none
 from tailrace.history.content import (
     HistoryPart,
     Load,
     ProviderPart,
-    inline,
     is_image,
     joined,
     plain,
@@ -39,7 +39,7 @@ from tailrace.history.entries import (
     ProviderItemEntry,
     ReasoningEntry,
 )
-from tailrace.history.openai_calls import (
+from tailrace.history.openai_responses.calls import (
     APPROVAL,
     CALLS,
     OUTPUTS,
@@ -390,7 +390,7 @@ def content_part(piece: HistoryPart, load: Load) -> Json:
     if url := shown(piece, load):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     if isinstance(piece, FilePart) and not is_image(piece) and (url := load(piece.url)):
-        if inline(url) is not None:
+        if read_data_url(url) is not None:
             return {"type": "input_file", "filename": piece.name or "file", "file_data": url}
         if url.startswith(("https://", "http://")):
             return {"type": "input_file", "file_url": url}
