@@ -32,7 +32,8 @@
     ├── Stopping               this process stops and takes no new runs: try again
     └── StorageError           the store fails; events that clients have seen are stored
         ├── SeqConflict        another writer wrote this part of the log
-        └── StorageBusy        the store is busy, away or full: try again
+        └── StorageBusy        the store is busy or away: try again
+            └── StorageFull    the disk is full: free some space
 
     Errors of one adapter or port: `tailrace.ports.Trimmed` (retention deleted the events) and
     `tailrace.buses.redis.bus.BusUnavailable` (Redis refuses, or does not answer).
