@@ -29,12 +29,15 @@ from tailrace.core.errors import (
 )
 from tailrace.core.events import Notice, TaskCreated, recorded
 from tailrace.ports import Batch, NewRun, RunInfo, Store, Trimmed
+from tailrace.stores import dense
 from tailrace.stores.postgres.pool import _prepare, split_url
 from tailrace.stores.postgres.schema import MIGRATIONS, in_schema, migrate
 from tailrace.stores.postgres.sql import CLAIM
 from tailrace.stores.postgres.store import PostgresStore
 from tailrace.stores.rows import Row, joined
 from tailrace.testing.store_kit import EventLogKit, OpenStore
+from tailrace.testing.store_kit.setup import batch as kit_batch
+from tailrace.testing.store_kit.setup import written
 from tests.services import Postgres
 
 LEASE = 60.0
@@ -678,6 +681,37 @@ async def test_what_an_older_version_wrote_is_there_in_todays(
     await store.close()
 
 
+async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the_migration(
+    postgres: Postgres,
+) -> None:
+    url = postgres.schema()
+    plain, schema = split_url(url)
+    connection = await asyncpg.connect(plain, server_settings={"search_path": schema or ""})
+    await migrate(connection, schema or "", MIGRATIONS[:12])
+    await connection.execute(
+        "insert into runs (run_id, agent, thread_id, owner, ordinal, metadata, last_seq,"
+        " created_token, ended_at) values ('old', 'a', 'old', '', 1, '', 1, '', 'epoch')"
+    )
+    store = await PostgresStore.open(url)
+
+    async def dense_rows(run_id: str) -> list[bool]:
+        await made(store, new(run_id))
+        await written(store, kit_batch(run_id, 2, 40, text="word"))
+        await written(store, kit_batch(run_id, 42, ended=True))
+        before = await whole(store, run_id)
+        await store.repack(run_id)
+        assert await whole(store, run_id) == before
+        query = "select public from batches where run_id = $1 and unpacked is not null"
+        found = await connection.fetch(query, run_id)
+        return [public.startswith(dense.MARK) for (public,) in found]
+
+    assert await dense_rows("soon") == [False]
+    await connection.execute("update used set until = until - interval '1 day'")
+    assert await dense_rows("later") == [True]
+    await store.close()
+    await connection.close()
+
+
 async def test_a_migration_that_fails_leaves_the_version_before(outsider: Any) -> None:
     with pytest.raises(asyncpg.PostgresError):
         await migrate(outsider, "other", (*MIGRATIONS, "create table @more (", "never"))
@@ -743,10 +777,10 @@ async def test_a_run_whose_rows_are_joined_is_written_meanwhile(
     (claim,) = await store.claim("w", ["a"], LEASE)
     joining, go_on = threading.Event(), threading.Event()
 
-    def slowly(rows: list[Row], *, ended: bool) -> Row:
+    def slowly(rows: list[Row], **how: bool) -> Row:
         joining.set()
         assert go_on.wait(DEADLINE)
-        return joined(rows, ended=ended)
+        return joined(rows, **how)
 
     monkeypatch.setattr("tailrace.stores.postgres.log.joined", slowly)
     packing = asyncio.create_task(store.repack("r"))
