@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+from functools import partial
 from typing import Any
 
 import uvicorn
+
+from tailrace.cli.process import freeze_startup
 
 PEERS = ("langgraph", "openai-agents", "pydantic-ai")
 
@@ -50,11 +53,21 @@ def main() -> None:
     config = uvicorn.Config(
         app, log_level="warning", loop="uvloop", http=http, lifespan="on", access_log=False
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    if options.name == "tailrace":
+        server.startup = partial(_start, server.startup)  # type: ignore[method-assign]
+    server.run(sockets=[listening])
+
+
+async def _start(start: Any, sockets: Any) -> None:
+    """As `tailrace serve` starts."""
+    await start(sockets)
+    freeze_startup()
 
 
 async def _work(app: Any) -> None:
     async with app.running():
+        freeze_startup()
         print("working", flush=True)
         await asyncio.Event().wait()
 

@@ -100,6 +100,27 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
         assert working.wait() == 0
 
 
+def test_the_garbage_collector_skips_what_the_start_of_a_process_made(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gc\n"
+        "from tailrace import Tailrace\n"
+        "old = [[]]\n"
+        "async def looks(task):\n"
+        "    new = [[]]\n"
+        "    seen = [one for one in gc.get_objects() if one is old or one is new]\n"
+        "    with task.message() as message:\n"
+        "        message.text('new only' if seen == [new] and seen[0] is new else f'{len(seen)}')\n"
+        "app = Tailrace([looks])\n"
+    )
+    with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        request = {"model": "looks", "input": "?"}
+        answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
+        assert "new only" in str(answer["output"])
+
+
 def test_a_callback_that_exits_ends_neither_the_server_nor_its_stop_signal(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import asyncio, sys\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -92,6 +93,7 @@ async def _serve(
     stop = on_stop_signal(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
+        freeze_startup()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         beside = asyncio.create_task(then(url))
         stopping = asyncio.create_task(stop.wait())
@@ -107,6 +109,16 @@ async def _serve(
         await serving
         for task in (beside, stopping):
             task.cancel()
+
+
+def freeze_startup() -> None:
+    """Keep the garbage collector from looking through what the start has made.
+
+    The objects of imported modules stay until the process ends. A full collection looks through all
+    of them, and no client is served meanwhile: 10 ms, and many more if an agent imports much.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def on_stop_signal(app: Any) -> asyncio.Event:

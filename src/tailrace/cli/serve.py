@@ -12,7 +12,7 @@ import typer
 from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
-from tailrace.cli.process import on_stop_signal, run_loop, run_server, say_wait
+from tailrace.cli.process import freeze_startup, on_stop_signal, run_loop, run_server, say_wait
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings
@@ -98,6 +98,7 @@ def _reload(flags: Mapping[str, Any]) -> None:
 async def _work(app: Any) -> None:
     stop = on_stop_signal(app)
     async with app.running():
+        freeze_startup()
         with app.metrics() as url:
             shown = f"; numbers at {url}" if url else ""
             say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
