@@ -161,8 +161,10 @@ def run(pace: Pace) -> tuple[list[Figures], list[Target]]:
             last_id(ours, alive, count)
             ours.settle()
             check(JOINING, measure(ours, alive, JOINING, settled))
-    head = ("", "MB above the idle process", "× the run's bytes")
-    head += ("slowest `/health`, ms", "median `/health`, ms")
+    head = (
+        *("", "MB above the idle process", "× the run's bytes"),
+        *("slowest `/health`, ms", "median `/health`, ms"),
+    )
     remark = (
         f"A run of {size / 1e6:g} MB, and clients that ask for it and read nothing. Each crowd "
         "meets a server of its own. `/health` is asked on new connections, one after the other."
