@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.harness import FULL, QUICK, Table, Target, progress
+from benchmarks.harness import FULL, QUICK, Figures, Table, Target, progress
 
 SUBJECTS = {
     "fold": "events into the object",
@@ -59,7 +59,7 @@ def main() -> int:
     # All of them first: a long run measures one state of the code, whatever is edited meanwhile.
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in chosen}
     pace = QUICK if options.quick else FULL
-    found: list[tuple[str, list[Table], list[Target]]] = []
+    found: list[tuple[str, list[Table | Figures], list[Target]]] = []
     try:
         for name, module in modules.items():
             start = time.perf_counter()

@@ -166,6 +166,22 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """A plain table, of figures that no contender has."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    remark: str
+
+    def markdown(self) -> str:
+        """The table, for RESULTS.md."""
+        lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
+        cells = ["| " + " | ".join(line) + " |" for line in lines]
+        return "\n".join([f"### {self.title}", "", self.remark, "", *cells, ""])
+
+
+@dataclass(frozen=True)
 class Target:
     """A line of the list of targets: what was wanted, and what was measured."""
 

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from statistics import median
 
 from benchmarks.client import Server, server
-from benchmarks.harness import Pace, Table, Target, at_most, progress
+from benchmarks.harness import Figures, Pace, Target, at_most, number, progress
 from benchmarks.live import last_id
 from tailrace.app import Tailrace
 from tailrace.runtime.tasks.task import Task
@@ -52,10 +53,12 @@ TALKER_EVENT_BYTES = 180
 
 @dataclass(frozen=True)
 class Found:
-    """What a crowd cost: bytes above the idle process, and the slowest answer of `/health`."""
+    """What a crowd cost: bytes above the idle process, and the answers of `/health` meanwhile."""
 
     grown: int
     slowest: float
+    usual: float = 0.0
+    """The median."""
 
 
 async def _talk(task: Task) -> None:
@@ -97,7 +100,7 @@ def measure(one: Server, run_id: str, crowd: Crowd, settled: float = SETTLED_SEC
             now = one.memory() - idle
             if now > most + 100_000:
                 most, since = now, time.monotonic()
-    return Found(most, max(waits))
+    return Found(most, max(waits), median(waits))
 
 
 @contextmanager
@@ -128,15 +131,18 @@ def _healthy(one: Server) -> float:
     return time.perf_counter() - start
 
 
-def run(pace: Pace) -> tuple[list[Table], list[Target]]:
+def run(pace: Pace) -> tuple[list[Figures], list[Target]]:
     """Each crowd meets a server of its own: memory that was used once is kept by the process."""
     size = pace.amount(full=RUN_BYTES, quick=QUICK_BYTES, once=LEAST_BYTES)
     settled = pace.amount(full=SETTLED_SECONDS, quick=SETTLED_SECONDS, once=0.3)
     crowds = pace.amount(full=CROWDS, quick=CROWDS, once=CROWDS[:1])
+    rows: list[tuple[str, ...]] = []
     targets: list[Target] = []
 
     def check(crowd: Crowd, found: Found) -> None:
         title = f"memory: {crowd.readers} {crowd.title}"
+        figures = (found.grown / 1e6, found.grown / size, found.slowest * 1e3, found.usual * 1e3)
+        rows.append((f"{crowd.readers} {crowd.title}", *map(number, figures)))
         targets.append(at_most(title, 2, found.grown / size, "× the run's bytes"))
         targets.append(at_most(f"{title}: /health", 100, found.slowest * 1e3, "ms"))
 
@@ -155,4 +161,12 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
             last_id(ours, alive, count)
             ours.settle()
             check(JOINING, measure(ours, alive, JOINING, settled))
-    return [], targets
+    head = (
+        *("", "MB above the idle process", "× the run's bytes"),
+        *("slowest `/health`, ms", "median `/health`, ms"),
+    )
+    remark = (
+        f"A run of {size / 1e6:g} MB, and clients that ask for it and read nothing. Each crowd "
+        "meets a server of its own. `/health` is asked on new connections, one after the other."
+    )
+    return [Figures("memory: stalled clients of a large run", head, rows, remark)], targets

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from benchmarks.harness import Table, Target
+from benchmarks.harness import Figures, Table, Target
 from tests.node import TESTS_JS, run_node
 
 PACKAGES = (
@@ -33,7 +33,7 @@ NPM = ("ai", "@ag-ui/client")
 
 
 def markdown(
-    found: Sequence[tuple[str, list[Table], list[Target]]],
+    found: Sequence[tuple[str, Sequence[Table | Figures], list[Target]]],
     subjects: Mapping[str, str],
     date: str,
     load: tuple[float, float],

@@ -1,35 +1,42 @@
 """Does the model of docs/scale.md hold? It is fitted with 1 worker, and checked with 2 and 4.
 
-Workers on PostgreSQL and Redis have the same number of runs each. The model has four numbers, all
-measured with one worker: the CPU time of an idle worker a second, the CPU time of an event, the
-events a second that a busy worker writes, and the CPU time of an event then. A fifth number is the
-machine's: how much longer a program takes while all cores are busy. The model says:
+Workers on PostgreSQL and Redis have the same number of runs each. The model has numbers that are
+all measured with one worker: the CPU time of an idle worker a second, the CPU time of a paced
+event, the events a second that a busy worker writes, and the CPU time of each of them, alone and
+beside programs that keep all cores busy. The model says:
 
     CPU a second of W workers    W × idle + events a second × CPU of an event
     events a second, paced       W × those of one worker
     events a second, unpaced     a queue: W workers and their PostgreSQL processes share the cores
 
-Only a window in the middle counts, in which all runs stream. CPU time is that of the workers, of
-PostgreSQL and of Redis. Take the figures of a quiet machine: other work takes cores away.
+The events of paced runs are spread evenly over time. Runs that tick together share transactions,
+which takes half of the CPU or less, and which runs do is chance. Each round measures everything;
+the median of the rounds counts. Only a window in the middle counts, in which all runs stream. CPU
+time is that of the workers, of PostgreSQL and of Redis. Take the figures of a quiet machine: other
+work takes cores away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
+import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress
 from tailrace.app import Tailrace
 from tailrace.runtime.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tests.services import Postgres, Redis
 
 PROCESSES = (1, 2, 4)
 RATE = 10.0
@@ -42,11 +49,14 @@ UNPACED_RUNS = 16
 MESSAGE_EVENTS = 200
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = len(os.sched_getaffinity(0))
+SPREAD = (math.sqrt(5) - 1) / 2
+"""Any consecutive multiples of it are spread evenly over 0 to 1, so those of each worker are."""
 
 
 async def _paced(task: Task) -> None:
-    loop = asyncio.get_running_loop()
-    due = loop.time()
+    """Events at moments that are a fixed part of the period away from those of other runs."""
+    loop = asyncio.get_running_loop()  # its clock is the machine's, the same for all workers
+    due = (math.ceil(loop.time() * RATE) + task.input * SPREAD % 1) / RATE
     while True:
         with task.message() as message:
             for _ in range(MESSAGE_EVENTS):
@@ -64,8 +74,12 @@ async def _unpaced(task: Task) -> None:
                 await task.drain()
 
 
-AGENTS = {"paced": _paced, "unpaced": _unpaced}
-app = Tailrace(AGENTS)
+def _agents(worker: int) -> dict[str, Callable[[Task], Awaitable[None]]]:
+    """Each worker has agents of its own, so that it gets as many runs as the others."""
+    return {f"paced-{worker}": _paced, f"unpaced-{worker}": _unpaced}
+
+
+app = Tailrace(_agents(int(os.environ.get("SCALE_WORKER", "0"))))
 
 
 @dataclass(frozen=True)
@@ -76,11 +90,19 @@ class Load:
     workers: float
     store: float
     bus: float
+    commits: float
+    others: float
+    """CPU seconds of all other programs of the machine."""
 
     @property
     def cpu(self) -> float:
         """CPU seconds of all."""
         return self.workers + self.store + self.bus
+
+    @property
+    def of_event(self) -> float:
+        """CPU seconds of an event."""
+        return self.cpu / self.events
 
 
 @dataclass(frozen=True)
@@ -89,27 +111,29 @@ class Queue:
 
     A worker and its process of PostgreSQL each need half of an event's CPU, and then wait for each
     other and the disk. With more of them than cores, they also wait for a core. An event takes more
-    CPU the more of the cores are busy.
+    CPU the more of the cores are busy: processes lose their caches to others, and move from core to
+    core.
     """
 
-    needed: float
+    idle: float
     """CPU seconds of an event on a machine that does nothing else."""
+    busy: float
+    """CPU seconds of an event while all cores are busy."""
     waited: float
-    slowdown: float
 
     @classmethod
-    def fitted(cls, alone: Load, slowdown: float) -> Queue:
-        """The queue in which one worker writes what it wrote."""
-        taken = alone.cpu / alone.events
-        needed = taken / (1 + (slowdown - 1) * min(alone.cpu / CORES, 1))
-        waited = _root(lambda waited: alone.events - _repaired(1, taken, waited))
-        return cls(needed, waited, slowdown)
+    def fitted(cls, alone: Load, beside: Load) -> Queue:
+        """The queue in which one worker writes what it wrote, alone and beside other programs."""
+        part = min(alone.cpu / CORES, 0.9)
+        idle = (alone.of_event - part * beside.of_event) / (1 - part)
+        waited = _root(lambda waited: alone.events - _repaired(1, alone.of_event, waited))
+        return cls(idle, beside.of_event, waited)
 
     def of(self, workers: int) -> tuple[float, float]:
         """The events and CPU seconds a second of some workers."""
 
         def taken(busy: float) -> float:
-            return self.needed * (1 + (self.slowdown - 1) * busy)
+            return self.idle + (self.busy - self.idle) * busy
 
         busy = _root(
             lambda busy: busy - _repaired(workers, taken(busy), self.waited) * taken(busy) / CORES
@@ -138,91 +162,203 @@ def _root(rises: Callable[[float], float]) -> float:
     return high
 
 
-def _slowdown(seconds: float) -> float:
-    """How much longer a program takes while all cores are busy."""
-    with ProcessPoolExecutor(CORES) as pool:
-        list(pool.map(_rounds, [0.01] * CORES))  # every process has started
-        alone = pool.submit(_rounds, seconds).result()
-        beside = list(pool.map(_rounds, [seconds] * CORES))
-    return max(1.0, alone * CORES / sum(beside))
+@contextmanager
+def _busy_cores() -> Iterator[None]:
+    """Keep all cores busy with programs that leave them to any other program at once."""
+    command = [sys.executable, "-c", "from benchmarks.scale import burn; burn()"]
+    burning = [subprocess.Popen(command) for _ in range(CORES)]
+    try:
+        yield
+    finally:
+        for one in burning:
+            one.kill()
+            one.wait()
 
 
-def _rounds(seconds: float) -> int:
-    """How many rounds of Python and system calls fit into some seconds."""
-    rounds, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        for _ in range(100):
-            os.stat("/")  # noqa: PTH116
-            str({"delta": rounds, "text": "word " * 8})
-        rounds += 1
-    return rounds
+def burn() -> None:
+    """Encode and decode JSON until the process is killed."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    facts = [{"type": "task.text.delta", "number": n, "delta": f"word {n}"} for n in range(4_000)]
+    while True:
+        for fact in facts:
+            json.loads(json.dumps(fact))
+
+
+@dataclass
+class Round:
+    """What one round measured, by the number of workers, and the model that was fitted in it."""
+
+    idle: Load
+    beside: Load
+    paced: dict[int, Load] = field(default_factory=dict)
+    unpaced: dict[int, Load] = field(default_factory=dict)
+
+    @property
+    def of_event(self) -> float:
+        """CPU seconds of a paced event."""
+        return (self.paced[1].cpu - self.idle.cpu) / self.paced[1].events
+
+    def model(self, kind: str, count: int) -> tuple[float, float]:
+        """The events and CPU seconds a second that the model expects."""
+        if kind == "unpaced":
+            return Queue.fitted(self.unpaced[1], self.beside).of(count)
+        events = count * self.paced[1].events
+        return events, count * self.idle.cpu + events * self.of_event
+
+
+@dataclass
+class Bench:
+    """PostgreSQL, Redis, and how long and with how many runs to measure."""
+
+    postgres: Postgres
+    redis: Redis
+    counts: tuple[int, ...]
+    seconds: float
+    busy_runs: int
+
+    def round(self, title: str) -> Round:
+        """Measure everything once."""
+
+        def measured(workers: int, agent: str, runs: int) -> Load:
+            progress(f"{title}: {workers} {agent if runs else 'idle'}")
+            return self._measured(workers, agent, runs)
+
+        idle = measured(1, "paced", 0)
+        with _busy_cores():
+            beside = measured(1, "unpaced", self.busy_runs)
+        found = Round(idle, beside)
+        for count in self.counts:
+            found.paced[count] = measured(count, "paced", PACED_RUNS)
+            found.unpaced[count] = measured(count, "unpaced", self.busy_runs)
+        return found
+
+    def _measured(self, count: int, agent: str, runs: int) -> Load:
+        """Some workers with so many runs each, on an empty schema."""
+        self.postgres.sql("checkpoint")  # else one begins in some of the windows
+        url = self.postgres.schema()
+        places = {"TAILRACE_DATABASE": url, "TAILRACE_BUS": self.redis.url}
+        command = [sys.executable, "-m", "tailrace", "worker", "benchmarks.scale:app"]
+        environments = [{**os.environ, **places, "SCALE_WORKER": str(n)} for n in range(count)]
+        workers = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+            for environment in environments
+        ]
+        try:
+            for one in workers:
+                assert one.stdout is not None
+                assert "works" in one.stdout.readline()
+            roots = {"workers": [one.pid for one in workers]}
+            roots |= {"store": [self.postgres.pid], "bus": [self.redis.pid]}
+            agents = [f"{agent}-{worker}" for worker in range(count) for _ in range(runs)]
+            return asyncio.run(self._window(url, roots, agents))
+        finally:
+            for one in workers:
+                one.kill()
+                one.communicate()
+            name = url.rpartition("=")[2]
+            self.postgres.sql(f"drop schema {name} cascade")  # nothing is left to vacuum
+
+    async def _window(self, url: str, roots: dict[str, list[int]], agents: list[str]) -> Load:
+        """Start the runs, wait until all stream, and count for some seconds."""
+        known = {name: one for n in range(max(PROCESSES)) for name, one in _agents(n).items()}
+        served = Tailrace(known, url, bus=self.redis.url, worker=False)
+        loop = asyncio.get_running_loop()
+        async with served.running():
+            names = [(await served.start(agent, n)).id for n, agent in enumerate(agents)]
+            async with asyncio.timeout(60):
+                while any(seq < 20 for seq in (await _seqs(served, names)).values()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            commits = self._commits()
+            begun, seqs, cpu = loop.time(), await _seqs(served, names), _cpu(roots)
+            await asyncio.sleep(self.seconds)
+            taken, later, spent = loop.time() - begun, await _seqs(served, names), _cpu(roots)
+            events = sum(later.values()) - sum(seqs.values())
+            cpus = {name: (spent[name] - cpu[name]) / taken for name in spent}
+            return Load(events / taken, **cpus, commits=(self._commits() - commits) / taken)
+
+    def _commits(self) -> int:
+        name = "select xact_commit from pg_stat_database where datname = current_database()"
+        return int(self.postgres.sql(name))
+
+
+async def _seqs(served: Tailrace, names: list[str]) -> dict[str, int]:
+    heads: dict[str, Any] = await served._runs.store.heads(names)
+    return {name: heads[name].last_seq for name in names}
+
+
+def _cpu(roots: dict[str, list[int]]) -> dict[str, float]:
+    """CPU seconds by name: of the processes, their children, and children that have ended.
+
+    `others` is what the rest of the machine has used.
+    """
+    spent = dict.fromkeys(roots, 0.0)
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):  # it ended meanwhile
+                stat = (place / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                own = {int(place.name), int(stat[1])}
+                for name, pids in roots.items():
+                    if not own.isdisjoint(pids):
+                        spent[name] += sum(map(int, stat[11:15])) / TICKS
+    user, nice, system, *_ = Path("/proc/stat").read_text(encoding="utf-8").split()[1:]
+    spent["others"] = (int(user) + int(nice) + int(system)) / TICKS - sum(spent.values())
+    return spent
 
 
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """The model and what was measured, by the number of worker processes."""
     from tests.services import Postgres, Redis
 
-    seconds = pace.amount(full=20.0, quick=5.0, once=1.0)
+    seconds = pace.amount(full=8.0, quick=4.0, once=1.0)
     counts = pace.amount(full=PROCESSES, quick=PROCESSES, once=PROCESSES[:2])
-    busy = pace.amount(full=UNPACED_RUNS, quick=UNPACED_RUNS, once=2)
+    busy_runs = pace.amount(full=UNPACED_RUNS, quick=UNPACED_RUNS, once=2)
     title = "scale: the model of docs/scale.md, fitted with one worker"
-    slowdown = _slowdown(pace.amount(full=2.0, quick=0.5, once=0.05))
-    paced: dict[int, Load] = {}
-    unpaced: dict[int, Load] = {}
     postgres, redis = Postgres(fsync=True), Redis()
     try:
-
-        def measured(workers: int, agent: str, runs: int) -> Load:
-            progress(f"{title}: {workers} {agent if runs else 'idle'}")
-            places = {"TAILRACE_DATABASE": postgres.schema(), "TAILRACE_BUS": redis.url}
-            pids = {"store": postgres.pid, "bus": redis.pid}
-            return _measured(workers, places, pids, agent, runs * workers, seconds)
-
-        idle = measured(1, "paced", 0)
-        for count in counts:
-            paced[count] = measured(count, "paced", PACED_RUNS)
-        for count in counts:
-            unpaced[count] = measured(count, "unpaced", busy)
+        bench = Bench(postgres, redis, counts, seconds, busy_runs)
+        rounds = [bench.round(title) for _ in range(pace.amount(full=3, quick=2, once=1))]
     finally:
         redis.close()
         postgres.close()
-    of_event = (paced[1].cpu - idle.cpu) / paced[1].events
-    each = unpaced[1].cpu / unpaced[1].events
-    queue = Queue.fitted(unpaced[1], slowdown)
-    fitted = (
-        f"An idle worker takes {idle.cpu * 1000:.0f} ms of CPU a second, of it PostgreSQL "
-        f"{idle.store * 1000:.0f}. A paced event takes {of_event * 1e6:.0f} µs. A busy worker "
-        f"writes {unpaced[1].events:.0f} events a second, at {each * 1e6:.0f} µs each. "
-        f"{CORES} cores; while all are busy, a program takes {slowdown:.2f} × as long."
-    )
-    lines = [
-        *(fitted, ""),
-        "| workers | | events a second | model | error | CPU a second | model | error |",
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    cost, throughput = {}, {}
-    for count in counts:
-        predicted = count * paced[1].events
-        cpu = count * idle.cpu + predicted * of_event
-        lines.append(_line(count, "paced", paced[count], predicted, cpu))
-        cost[count] = _both(paced[count].cpu / paced[count].events, cpu / predicted)
-        predicted, cpu = queue.of(count)
-        lines.append(_line(count, "unpaced", unpaced[count], predicted, cpu))
-        throughput[count] = _both(1 / unpaced[count].events, 1 / predicted)
     remark = (
-        f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {busy} that "
-        f"write as fast as they can, for {seconds:g} s; without readers.\n\n" + "\n".join(lines)
+        f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {busy_runs} that write "
+        f"as fast as they can, for {seconds:g} s in each of {len(rounds)} rounds; without readers. "
+        "The events of paced runs are spread evenly over time, so they share no transactions."
     )
     tables = [
-        Table(f"{title}: CPU of a paced event", cost, *NAMES, per=lambda _: 1.0, remark=remark),
-        Table(f"{title}: time of an unpaced event", throughput, *NAMES, per=lambda _: 1.0),
+        Table(
+            f"{title}: CPU of a paced event",
+            {
+                count: _both(
+                    [one.paced[count].of_event for one in rounds],
+                    [_ratio(*reversed(one.model("paced", count))) for one in rounds],
+                )
+                for count in counts
+            },
+            *NAMES,
+            per=lambda _: 1.0,
+            remark="\n".join([remark, "", _fitted(rounds), "", *_lines(rounds, counts)]),
+        ),
+        Table(
+            f"{title}: time of an unpaced event",
+            {
+                count: _both(
+                    [1 / one.unpaced[count].events for one in rounds],
+                    [1 / one.model("unpaced", count)[0] for one in rounds],
+                )
+                for count in counts
+            },
+            *NAMES,
+            per=lambda _: 1.0,
+        ),
     ]
     targets = [
         at_most(f"{table.title}, measured to model or model to measured", 1.2, _error(table))
         for table in tables
     ]
-    allowed = min(2.0, CORES / each / unpaced[1].events)
-    gained = unpaced[2].events / unpaced[1].events
+    gained = statistics.median(one.unpaced[2].events / one.unpaced[1].events for one in rounds)
+    allowed = min(2.0, CORES / statistics.median(one.unpaced[1].cpu for one in rounds))
     if allowed >= 1.6:
         targets.append(at_least("scale: two workers to one, unpaced", 1.6, gained))
     else:
@@ -237,81 +373,64 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
 NAMES = ("tailrace", "model")
 
 
-def _both(measured: float, model: float) -> dict[str, list[float]]:
-    return dict(zip(NAMES, ([measured], [model]), strict=True))
+def _both(measured: list[float], model: list[float]) -> dict[str, list[float]]:
+    return dict(zip(NAMES, (measured, model), strict=True))
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other
 
 
 def _error(table: Table) -> float:
     return max(table.worst(*NAMES), 1 / table.least(*NAMES))
 
 
-def _line(count: int, kind: str, found: Load, events: float, cpu: float) -> str:
-    cells = [f"{count}", kind, f"{found.events:.0f}", f"{events:.0f}"]
-    cells += [f"{found.events / events - 1:+.0%}", f"{found.cpu:.2f}", f"{cpu:.2f}"]
-    return "| " + " | ".join([*cells, f"{found.cpu / cpu - 1:+.0%}"]) + " |"
+def _fitted(rounds: list[Round]) -> str:
+    """What one worker showed: the medians of the rounds."""
+
+    def middle(figure: Callable[[Round], float]) -> float:
+        return statistics.median(map(figure, rounds))
+
+    return (
+        f"An idle worker takes {middle(lambda one: one.idle.cpu) * 1e3:.0f} ms of CPU a second, of "
+        f"it PostgreSQL {middle(lambda one: one.idle.store) * 1e3:.0f}. A paced event takes "
+        f"{middle(lambda one: one.of_event) * 1e6:.0f} µs. A busy worker writes "
+        f"{middle(lambda one: one.unpaced[1].events):.0f} events a second, at "
+        f"{middle(lambda one: one.unpaced[1].of_event) * 1e6:.0f} µs each, and at "
+        f"{middle(lambda one: one.beside.of_event) * 1e6:.0f} µs while other programs keep all "
+        f"{CORES} cores busy. Besides them, other programs took at most "
+        f"{max(map(_disturbed, rounds)):.2f} s of CPU a second: with much more than 0.1 the "
+        "figures mean little."
+    )
 
 
-def _measured(
-    count: int,
-    places: dict[str, str],
-    servers: dict[str, int],
-    agent: str,
-    runs: int,
-    seconds: float,
-) -> Load:
-    command = [sys.executable, "-m", "tailrace", "worker", "benchmarks.scale:app"]
-    environment = {**os.environ, **places}
-    workers = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(count)
-    ]
-    try:
-        for one in workers:
-            assert one.stdout is not None
-            assert "works" in one.stdout.readline()
-        roots = {"workers": [one.pid for one in workers]}
-        roots |= {name: [pid] for name, pid in servers.items()}
-        return asyncio.run(_window(places, roots, agent, runs, seconds))
-    finally:
-        for one in workers:
-            one.kill()
-            one.communicate()
+def _disturbed(one: Round) -> float:
+    """The CPU a second of other programs, in the worst window of a round."""
+    return max(load.others for loads in (one.paced, one.unpaced) for load in loads.values())
 
 
-async def _window(
-    places: dict[str, str], roots: dict[str, list[int]], agent: str, runs: int, seconds: float
-) -> Load:
-    """Start the runs, wait until all stream, and count for some seconds."""
-    url, bus = places["TAILRACE_DATABASE"], places["TAILRACE_BUS"]
-    served = Tailrace(AGENTS, url, bus=bus, worker=False)
-    loop = asyncio.get_running_loop()
-    async with served.running():
-        names = [(await served.start(agent)).id for _ in range(runs)]
-        async with asyncio.timeout(60):
-            while any(seq < 20 for seq in (await _seqs(served, names)).values()):
-                pass
-        await asyncio.sleep(1.0)
-        begun, seqs, cpu = loop.time(), await _seqs(served, names), _cpu(roots)
-        await asyncio.sleep(seconds)
-        taken, later, spent = loop.time() - begun, await _seqs(served, names), _cpu(roots)
-        events = sum(later.values()) - sum(seqs.values())
-        return Load(events / taken, **{name: (spent[name] - cpu[name]) / taken for name in roots})
+def _lines(rounds: list[Round], counts: tuple[int, ...]) -> list[str]:
+    """A line for each number of workers and kind of run: medians, and the median error."""
+    head = (
+        *("workers", "", "events a second", "model", "error"),
+        *("CPU a second", "model", "error", "events in a transaction"),
+    )
+    lines = ["| " + " | ".join(head) + " |", "| ---: | --- |" + " ---: |" * 7]
+    for count in counts:
+        for kind in ("paced", "unpaced"):
+            found: list[Load] = [getattr(one, kind)[count] for one in rounds]
+            models = [one.model(kind, count) for one in rounds]
+            events = [one.events for one in found]
+            cpu = [one.cpu for one in found]
+            cells = [f"{count}", kind]
+            cells += _compared(events, [model[0] for model in models], ".0f")
+            cells += _compared(cpu, [model[1] for model in models], ".2f")
+            shared = statistics.median(one.events / max(one.commits, 1) for one in found)
+            lines.append("| " + " | ".join([*cells, f"{shared:.1f}"]) + " |")
+    return lines
 
 
-async def _seqs(served: Tailrace, names: list[str]) -> dict[str, int]:
-    heads: dict[str, Any] = await served._runs.store.heads(names)
-    return {name: heads[name].last_seq for name in names}
-
-
-def _cpu(roots: dict[str, list[int]]) -> dict[str, float]:
-    """CPU seconds by name: of the processes, their children, and children that have ended."""
-    spent = dict.fromkeys(roots, 0.0)
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            with suppress(OSError):  # it ended meanwhile
-                stat = (place / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                own = {int(place.name), int(stat[1])}
-                for name, pids in roots.items():
-                    if not own.isdisjoint(pids):
-                        spent[name] += sum(map(int, stat[11:15])) / TICKS
-    return spent
+def _compared(measured: list[float], model: list[float], shape: str) -> list[str]:
+    error = statistics.median(one / other for one, other in zip(measured, model, strict=True)) - 1
+    middles = [format(statistics.median(values), shape) for values in (measured, model)]
+    return [*middles, f"{error:+.0%}"]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+from functools import partial
 from typing import Any
 
 import uvicorn
+
+from tailrace.cli.process import relax_collector
 
 PEERS = ("langgraph", "openai-agents", "pydantic-ai")
 
@@ -36,11 +39,9 @@ def main() -> None:
         app = peers.application(options.name)
     else:
         from benchmarks.servers.product import application
-        from tailrace.cli.process import relax_collector
         from tailrace.server.transport.http_protocol import BoundedHttp
 
         http = BoundedHttp  # as `tailrace serve` has it
-        relax_collector()
         app = application(options.database, options.bus, worker=not options.no_worker)
     if options.name == "worker":
         import uvloop
@@ -52,11 +53,21 @@ def main() -> None:
     config = uvicorn.Config(
         app, log_level="warning", loop="uvloop", http=http, lifespan="on", access_log=False
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    if options.name == "tailrace":
+        server.startup = partial(_start, server.startup)  # type: ignore[method-assign]
+    server.run(sockets=[listening])
+
+
+async def _start(start: Any, sockets: Any) -> None:
+    """As `tailrace serve` starts."""
+    await start(sockets)
+    relax_collector()
 
 
 async def _work(app: Any) -> None:
     async with app.running():
+        relax_collector()
         print("working", flush=True)
         await asyncio.Event().wait()
 

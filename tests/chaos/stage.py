@@ -25,8 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import asyncpg  # type: ignore[import-untyped]
-import zstandard
 
+from tailrace.stores.rows import lines_of
 from tests.chaos.actors import DEAD, Actor, Follower, environment, post
 from tests.chaos.checker import (
     Claimed,
@@ -171,7 +171,7 @@ class Place:
 
 def _row(first: int, last: int, epoch: int, public: bytes, unpacked: int | None) -> Row:
     """A row of the database, which is compressed some time after its run has ended."""
-    return Row(first, last, epoch, public if unpacked is None else zstandard.decompress(public))
+    return Row(first, last, epoch, lines_of(first, last, epoch, public, unpacked).raw)
 
 
 @dataclass

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import TypeGuard
 
 import msgspec
 import pytest
+import zstandard
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.snapshot import (
+    may_have_superseded,
     packed,
     public_part,
     restore,
@@ -97,6 +100,39 @@ COUNTS = ("input_tokens", "output_tokens", "cost")
 
 def is_usage_of(event: ev.AnyEvent, task_id: str) -> TypeGuard[ev.TaskUsage]:
     return isinstance(event, ev.TaskUsage) and event.task_id == task_id
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_superseded_items_are_found_without_restoring_the_state(trace: Trace) -> None:
+    state = folded(trace)
+    superseded = any(
+        node.superseded for task in state.tasks.values() for node in task.items.values()
+    )
+    raw = save(state, private=True)
+    assert may_have_superseded(packed(raw)) is superseded
+    assert may_have_superseded(packed(raw.replace(b'"version":2', b'"version":1'))) is superseded
+    # A state in another form is restored, to be sure.
+    assert may_have_superseded(raw)
+    assert may_have_superseded(packed(raw.replace(b'"version":2', b'"version":3')))
+
+
+def test_superseded_items_are_found_between_two_pieces_and_not_in_texts() -> None:
+    state = State()
+    state.absorb(ev.TaskCreated(task_id="r", sequence_number=1, input='"superseded":true}'))
+    raw = save(state, private=True)
+    assert not may_have_superseded(packed(raw))
+    size = zstandard.DECOMPRESSION_RECOMMENDED_OUTPUT_SIZE
+    for cut in range(1, 18):
+        text = b" " * (size - len(raw) - cut) + b'"superseded":true' + b" " * size
+        assert may_have_superseded(packed(raw + text))
+    assert not may_have_superseded(packed(raw + b" " * 3 * size))
+
+
+def test_a_damaged_state_may_have_superseded_items() -> None:
+    stored = packed(save(State(), private=True) + random.Random(1).randbytes(300_000))
+    assert not may_have_superseded(stored)
+    for damaged in (stored[:-9], stored[:5], stored[:4], stored[:1000] + b"x" + stored[1001:]):
+        assert may_have_superseded(damaged)
 
 
 def test_a_state_of_a_newer_version_is_not_sent() -> None:

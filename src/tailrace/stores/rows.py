@@ -4,7 +4,8 @@ A flush writes one row per run, because a row costs the same with one event or a
 private parts are JSON lines. Rows that are joined later hold frames of the native stream instead
 (`tailrace.core.log_lines`). Large joined rows, and all rows of an ended run, are also compressed
 with zstd. Events repeat the same names, so they shrink to a twentieth. Unpacking costs less than
-reading the pages that are saved.
+reading the pages that are saved. The row of a short run is made dense before (see
+`tailrace.stores.dense`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tailrace.core.errors import StorageError
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.core.log_lines import LogLines, joined_frames
 from tailrace.ports import Trimmed
+from tailrace.stores import dense
 
 READ_BYTES = PIECE_BYTES
 """Most bytes of one read, plus one row: a stalled reader holds that much memory."""
@@ -43,6 +45,15 @@ PACKED_BYTES = 64 * 1024
 
 LONE_BYTES = 4096
 """A row without neighbours to join is compressed from this size on: a page of the database."""
+
+DENSE_BYTES = JOINED_BYTES
+"""The frames of an ended run are made dense below this size. Compressed, they are a few pages or
+less, and the unused part of the last page counts for much."""
+
+DENSE_FROM = "dense rows"
+"""A database that an older version has used has this name in the table `used` for a day after its
+migration. Meanwhile no dense rows are written: older processes may still run, and cannot read them.
+A newly made database does not have it."""
 
 
 _of_thread = threading.local()
@@ -73,8 +84,7 @@ class Row(NamedTuple):
 
     def lines(self) -> LogLines:
         """The public JSON of all events."""
-        raw = plain(self.public, self.unpacked)
-        return LogLines(self.first_seq, self.last_seq, self.epoch, raw)
+        return lines_of(self.first_seq, self.last_seq, self.epoch, self.public, self.unpacked)
 
     def publics(self) -> list[bytes]:
         """The public JSON of each event."""
@@ -97,8 +107,18 @@ def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> 
 
 
 def plain(part: bytes, unpacked: int | None) -> bytes:
-    """A row's part as it was before it was compressed."""
+    """A row's part as it was before it was compressed; not for the public part of a dense row."""
     return part if unpacked is None else _decompressor().decompress(part)
+
+
+def lines_of(
+    first_seq: int, last_seq: int, epoch: int, public: bytes, unpacked: int | None
+) -> LogLines:
+    """The events of a row in any form."""
+    if unpacked is not None and public.startswith(dense.MARK):
+        raw = plain(public[len(dense.MARK) :], unpacked)
+        return LogLines(first_seq, last_seq, epoch, dense.frames(raw, first_seq, epoch))
+    return LogLines(first_seq, last_seq, epoch, plain(public, unpacked))
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
@@ -121,7 +141,7 @@ def lines_in(
 ) -> LogLines:
     """The events after `after` of a row, from some of its columns."""
     verify(run_id, first_seq, public, checksum)
-    return LogLines(first_seq, last_seq, epoch, plain(public, unpacked)).after(after)
+    return lines_of(first_seq, last_seq, epoch, public, unpacked).after(after)
 
 
 def trimmed(run_id: str, up_to: int) -> Trimmed:
@@ -151,10 +171,11 @@ def row_of(
     return _row(run_id, first_seq, first_seq + breaks, epoch, public, private)
 
 
-def joined(rows: list[Row], *, ended: bool) -> Row:
+def joined(rows: list[Row], *, ended: bool, make_dense: bool = False) -> Row:
     """Adjacent rows as one, compressed if it is large or the run has ended.
 
-    Verifies them: damaged bytes must not get a valid checksum.
+    If the run has ended, `make_dense` lets a short row be dense. Verifies the rows: damaged bytes
+    must not get a valid checksum.
     """
     _verify(rows)
     first = rows[0]
@@ -162,6 +183,8 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
     private = _lines([line for row in rows for line in row.privates()])
     place = (first.run_id, first.first_seq, rows[-1].last_seq, first.epoch)
     whole = _row(*place, frames, private)
+    if ended and make_dense and len(frames) < DENSE_BYTES:
+        return _packed(whole, dense.dense(whole.lines()))
     return _packed(whole) if ended or len(frames) >= PACKED_BYTES else whole
 
 
@@ -190,8 +213,12 @@ def _verify(rows: list[Row]) -> None:
             )
 
 
-def _packed(row: Row) -> Row:
-    public = zstandard.compress(row.public, ZSTD_LEVEL)
+def _packed(row: Row, short: bytes | None = None) -> Row:
+    """A row, compressed; `short` are its events in the dense form."""
+    if short is None:
+        public = zstandard.compress(row.public, ZSTD_LEVEL)
+    else:
+        public = dense.MARK + zstandard.compress(short, ZSTD_LEVEL)
     private = zstandard.compress(row.private, ZSTD_LEVEL) if row.private is not None else None
     return row._replace(
         public=public,

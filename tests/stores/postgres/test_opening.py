@@ -15,11 +15,14 @@ from tailrace.core.errors import (
     CallerError,
     StorageError,
 )
+from tailrace.stores import dense
 from tailrace.stores.postgres.pool import split_url
 from tailrace.stores.postgres.schema import MIGRATIONS, migrate
 from tailrace.stores.postgres.store import PostgresStore
+from tailrace.testing.store_kit.setup import batch as kit_batch
+from tailrace.testing.store_kit.setup import written
 from tests.services import Postgres
-from tests.stores.postgres.runs import event, made, new
+from tests.stores.postgres.runs import event, made, new, whole
 
 
 async def test_an_unreachable_server_is_one_sentence_that_says_what_to_start() -> None:
@@ -144,6 +147,37 @@ async def test_what_an_older_version_wrote_is_there_in_todays(
         assert await store.collect_blobs(-1) == 0
     assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
+
+
+async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the_migration(
+    postgres: Postgres,
+) -> None:
+    url = postgres.schema()
+    plain, schema = split_url(url)
+    connection = await asyncpg.connect(plain, server_settings={"search_path": schema or ""})
+    await migrate(connection, schema or "", MIGRATIONS[:12])
+    await connection.execute(
+        "insert into runs (run_id, agent, thread_id, owner, ordinal, metadata, last_seq,"
+        " created_token, ended_at) values ('old', 'a', 'old', '', 1, '', 1, '', 'epoch')"
+    )
+    store = await PostgresStore.open(url)
+
+    async def dense_rows(run_id: str) -> list[bool]:
+        await made(store, new(run_id))
+        await written(store, kit_batch(run_id, 2, 40, text="word"))
+        await written(store, kit_batch(run_id, 42, ended=True))
+        before = await whole(store, run_id)
+        await store.repack(run_id)
+        assert await whole(store, run_id) == before
+        query = "select public from batches where run_id = $1 and unpacked is not null"
+        found = await connection.fetch(query, run_id)
+        return [public.startswith(dense.MARK) for (public,) in found]
+
+    assert await dense_rows("soon") == [False]
+    await connection.execute("update used set until = until - interval '1 day'")
+    assert await dense_rows("later") == [True]
+    await store.close()
+    await connection.close()
 
 
 async def test_a_migration_that_fails_leaves_the_version_before(outsider: Any) -> None:

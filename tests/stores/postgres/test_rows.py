@@ -42,10 +42,10 @@ async def test_a_run_whose_rows_are_joined_is_written_meanwhile(
     (claim,) = await store.claim("w", ["a"], LEASE)
     joining, go_on = threading.Event(), threading.Event()
 
-    def slowly(rows: list[Row], *, ended: bool) -> Row:
+    def slowly(rows: list[Row], **how: bool) -> Row:
         joining.set()
         assert go_on.wait(DEADLINE)
-        return joined(rows, ended=ended)
+        return joined(rows, **how)
 
     monkeypatch.setattr("tailrace.stores.postgres.log.joined", slowly)
     packing = asyncio.create_task(store.repack("r"))

@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from tailrace.core.errors import CallerError, StorageError
+from tailrace.stores import dense
 from tailrace.stores.sqlite import schema
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, ended, public, written
@@ -169,6 +170,44 @@ async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: in
         assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
     assert execute(path, "pragma user_version") == [(schema.VERSION,)]
+
+
+async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the_migration(
+    path: Path,
+) -> None:
+    version_1(path)
+    store = await SqliteLog.open(path)
+    for run_id in ("soon", "later"):
+        await ended_alike(store, run_id)
+    events = await store.read("soon", 0), await store.read("later", 0)
+    await store.repack("soon")
+    assert dense_rows(path, "soon") == 0
+    execute(path, "update used set until = until - 86400")
+    await store.repack("later")
+    assert dense_rows(path, "later") == 1
+    assert (await store.read("soon", 0), await store.read("later", 0)) == events
+    await store.close()
+
+
+async def test_a_new_file_has_such_rows_at_once(path: Path) -> None:
+    store = await SqliteLog.open(path)
+    await ended_alike(store, "r")
+    await store.repack("r")
+    assert dense_rows(path, "r") == 1
+    await store.close()
+
+
+async def ended_alike(store: SqliteLog, run_id: str) -> None:
+    """An ended run whose events differ in their numbers only."""
+    await created(store, run_id)
+    await written(store, batch(run_id, 2, 40, text="word"))
+    await written(store, batch(run_id, 42, ended=True))
+
+
+def dense_rows(path: Path, run_id: str) -> int:
+    found = execute(path, f"select public from batches where run_id = '{run_id}' and unpacked")
+    assert found
+    return sum(row[0].startswith(dense.MARK) for row in found)
 
 
 async def test_processes_that_race_to_migrate_do_it_once(path: Path) -> None:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.core.errors import StorageError
-from tailrace.core.events import Recorded, is_end
+from tailrace.core.events import Recorded, TaskAttempt, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
-from tailrace.core.snapshot import public_part, restored, unpacked_size
+from tailrace.core.snapshot import may_have_superseded, public_part, restored, unpacked_size
 from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.offload import BuildCache, LogRead, build
@@ -76,6 +76,7 @@ class Reader:
         self.bus = bus
         self.tails = Tails(log, bus, poll)
         self._looks = BuildCache[RunState]()
+        self._taken = BuildCache[_TakenBack]()
         self._events = BuildCache[LogRead[Recorded]]()
         self._lines = BuildCache[LogRead[LogLines]]()
 
@@ -189,6 +190,18 @@ class Reader:
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
+    async def was_taken_back(self, run_id: str) -> bool:
+        """Whether an item of the run's own task was superseded so far."""
+        info = await patiently(lambda: self.log.info(run_id))
+        if info is None:
+            raise run_not_found(run_id)
+        seq = info.last_seq
+        found = await self._taken.get((run_id, seq), partial(_may_be_taken_back, self.log, run_id))
+        if not found.possible:
+            return False
+        root = (await self.state(run_id, seq)).root
+        return root is not None and any(node.superseded for node in root.items.values())
+
     async def near_end(self, info: RunInfo, stage: Hashable) -> RunState:
         """The run now, or as another caller in the same stage looks at it at this moment."""
         look = partial(look_at, self.log, info.run_id)
@@ -209,6 +222,32 @@ async def saved_at(log: EventLog, run_id: str, seq: int) -> list[bytes] | None:
     if found is None or found.seq != seq:
         return None
     return await build(unpacked_size(found.state), partial(public_part, found.state))
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _TakenBack:
+    """Whether a run may have superseded items; if not, its state need not be restored."""
+
+    possible: bool
+
+
+async def _may_be_taken_back(log: EventLog, run_id: str) -> _TakenBack:
+    source = await patiently(lambda: log.state_source(run_id))
+    if source is None:
+        raise run_not_found(run_id)
+    seen, events = 0, source.events
+    if source.snapshot is not None:
+        saved, seen = source.snapshot.state, source.snapshot.seq
+        if await build(unpacked_size(saved), partial(may_have_superseded, saved)):
+            return _TakenBack(possible=True)
+    while seen < source.info.last_seq:
+        events = events or await patiently(partial(log.read, run_id, seen))
+        if not events:
+            break
+        if any(isinstance(one.event, TaskAttempt) and one.event.superseded for one in events):
+            return _TakenBack(possible=True)
+        seen, events = events[-1].event.sequence_number, []
+    return _TakenBack(possible=False)
 
 
 async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> RunState:

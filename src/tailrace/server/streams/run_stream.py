@@ -188,13 +188,13 @@ class RunStream:
             if point.gap is None:
                 return await self._resume(point)
             reason = point.gap
-        elif not self._snapshot:
+        elif not self._snapshot and (
+            wire.shows_attempts or not await runs.reader.was_taken_back(run_id)
+        ):
             # From the start, send the whole log. A format that cannot take back the output of a
-            # lost attempt gets the state without that output. Only the state shows whether there
-            # is any: the store counts lost workers, and provider retries supersede items as well.
-            state = State() if wire.shows_attempts else await runs.reader.state(run_id)
-            if not _was_taken_back(state):
-                return SharedBytes(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
+            # lost attempt gets the state without that output. Only the log shows whether there is
+            # any: the store counts lost workers, and provider retries supersede items as well.
+            return SharedBytes(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
         info = info or await runs.info(run_id)
         if reason is None and (whole := await self._whole(info)) is not None:
             return whole, None
@@ -295,8 +295,3 @@ async def run_frames(
     async with aclosing(aiter(RunStream(runs, wire, run_id, point))) as pieces:
         async for piece in pieces:
             yield piece
-
-
-def _was_taken_back(state: State) -> bool:
-    root = state.root
-    return root is not None and any(node.superseded for node in root.items.values())

@@ -27,6 +27,7 @@ from tailrace.stores.postgres.replica import Replica
 from tailrace.stores.postgres.schema import lock_number
 from tailrace.stores.postgres.statements import Statements
 from tailrace.stores.rows import (
+    DENSE_FROM,
     EVENTS_AT_ONCE,
     READ_BYTES,
     SNAPSHOT_EVENTS,
@@ -329,7 +330,7 @@ class PostgresLog(Statements):
             await self._make_partition(day)
 
         async def work(db: Any) -> None:
-            run = await db.fetchrow(self._sql(sql.JOIN_TURN), run_id)
+            run = await db.fetchrow(self._sql(sql.JOIN_TURN), run_id, DENSE_FROM)
             if run is None or not run["ours"]:
                 return
             day = None if run["stays"] or run["day"] not in self._days else run["day"]
@@ -340,7 +341,9 @@ class PostgresLog(Statements):
                 found = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
                 rows = sorted(Row(run_id, *row) for row in found)
                 # In a thread: compressing takes milliseconds.
-                row = await asyncio.to_thread(joined, rows, ended=run["ended"])
+                row = await asyncio.to_thread(
+                    joined, rows, ended=run["ended"], make_dense=run["dense"]
+                )
                 await db.execute(put, *row, day)
             if day is not None:
                 for row in await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, 0, _HUGE):

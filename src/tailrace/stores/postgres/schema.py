@@ -197,10 +197,17 @@ create index runs_unjoined on @runs (ended_at)
     where ended_at is not null and archived is null and trimmed_to = 0 and not forget;
 """
 
+# Dense rows, which older versions cannot read: see `tailrace.stores.rows.DENSE_FROM`.
+THIRTEENTH = """
+insert into @used select 'dense rows', now() + interval '1 day', ''
+    where exists (select 1 from @runs);
+"""
+
 MIGRATIONS = (
     *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
     ELEVENTH,
     TWELFTH,
+    THIRTEENTH,
 )
 
 

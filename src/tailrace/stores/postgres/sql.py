@@ -167,10 +167,12 @@ select last_seq, ended_at is not null as ended from @runs where run_id = $1 for 
 """
 
 # Taken before the rows of a run are joined. Appends need not wait: stored events never change. A
-# trim and a delete wait. Only one process joins the rows of a run at a time.
+# trim and a delete wait. Only one process joins the rows of a run at a time. $1 run_id, $2 the name
+# that keeps rows from being dense.
 JOIN_TURN = """
 select ended_at is not null as ended, pg_try_advisory_xact_lock(hashtextextended($1, 0)) as ours,
-    (ended_at at time zone 'UTC')::date as day, archived is not null or forget as stays
+    (ended_at at time zone 'UTC')::date as day, archived is not null or forget as stays,
+    not exists (select 1 from @used where name = $2 and until > now()) as dense
 from @runs where run_id = $1 for key share
 """
 

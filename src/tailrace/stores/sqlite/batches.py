@@ -22,6 +22,7 @@ from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
+    DENSE_FROM,
     JOINED_BYTES,
     READ_BYTES,
     SNAPSHOT_EVENTS,
@@ -432,7 +433,9 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: 
     ).fetchall()
     if not found:
         return None
-    return joined([Row(*row) for row in found], ended=ended)
+    older = "select 1 from used where name = ? and until > unixepoch('subsec')"
+    make_dense = db.execute(older, (DENSE_FROM,)).fetchone() is None
+    return joined([Row(*row) for row in found], ended=ended, make_dense=make_dense)
 
 
 def mark_joined(db: apsw.Connection, run_id: str) -> None:

@@ -208,11 +208,18 @@ create index runs_unjoined on runs (ended_at)
     where ended_at is not null and joined = 0 and trimmed_to = 0 and forget = 0;
 """
 
+# Dense rows, which older versions cannot read: see `tailrace.stores.rows.DENSE_FROM`.
+FOURTEENTH = """
+insert into used select 'dense rows', unixepoch('subsec') + 86400
+    where exists (select 1 from runs);
+"""
+
 MIGRATIONS = (
     *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
     ELEVENTH,
     TWELFTH,
     THIRTEENTH,
+    FOURTEENTH,
 )
 VERSION = len(MIGRATIONS)
 

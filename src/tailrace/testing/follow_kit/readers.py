@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tailrace.core.errors import NotFound, StorageError
+from tailrace.core.events import OutputItemAdded, OutputItemDone, TaskAttempt
+from tailrace.core.items import Message
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime.event_log import store_retry
+from tailrace.runtime.event_log import pipeline, store_retry
 from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
 from tailrace.runtime.followers import tail
 from tailrace.runtime.followers.follow import Reader
@@ -109,6 +111,30 @@ class ReaderTests(FollowTests):
                 state.absorb(recorded.event)
         await writing
         assert save(state) == save(emitter.state) == save(await reader.state("run_1"))
+
+    @pytest.mark.parametrize("snapshot", [False, True])
+    async def test_superseded_items_are_found_in_a_snapshot_and_after_it(
+        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch, *, snapshot: bool
+    ) -> None:
+        if snapshot:  # after each event
+            monkeypatch.setattr(pipeline, "MIN_SNAPSHOT_BYTES", 1)
+        reader = Reader(store, bus)
+        emitter = await begun(store, bus)
+        item = Message(id="m", role="assistant", block_list=[])
+        emitter.emit(OutputItemAdded(task_id="run_1", output_index=0, item=item))
+        cut = Message(id="m", role="assistant", block_list=[], status="incomplete")
+        emitter.emit(OutputItemDone(task_id="run_1", output_index=0, item=cut))
+        await emitter.drain()
+        assert not await reader.was_taken_back("run_1")
+        emitter.emit(TaskAttempt(task_id="run_1", attempt=2, reason="lost", superseded=["m"]))
+        await emitter.drain()
+        assert await reader.was_taken_back("run_1")
+        write(emitter, 20)
+        await emitter.drain()
+        assert (await store.snapshot("run_1") is not None) is snapshot
+        assert await Reader(store, bus).was_taken_back("run_1")
+        with pytest.raises(NotFound):
+            await reader.was_taken_back("missing")
 
     async def test_a_deleted_event_is_a_gap_and_never_skipped(self, store: Store, bus: Bus) -> None:
         last = await write_slowly(await begun(store, bus), 10)

@@ -6,8 +6,10 @@ import contextlib
 
 import pytest
 
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import NotFound, SeqConflict, TailraceError
-from tailrace.ports import RunInfo, Store, Trimmed
+from tailrace.core.events import TextDelta, recorded
+from tailrace.ports import Batch, RunInfo, Store, Trimmed
 from tailrace.testing.store_kit.setup import (
     StoreTests,
     batch,
@@ -67,6 +69,28 @@ class KeepingTests(StoreTests):
             assert await store.info("r") == info
         for after in range(42):
             assert await numbers(store, "r", after) == list(range(after + 1, 41))
+
+    async def test_repacking_keeps_every_byte_of_deltas(self, store: Store) -> None:
+        """A store may keep the deltas of a text without what they repeat."""
+        await created(store, "r")
+        pieces = ['"} ', "\\", "", "\n\n", "é", '"delta":"', '"sequence_number":7', "word "] * 25
+        deltas = [
+            TextDelta(task_id="r", item_id="m", output_index=0, block_index=0, delta=piece)
+            for piece in pieces
+        ]
+        publics = [encode_event(recorded(delta, seq)) for seq, delta in enumerate(deltas, 2)]
+        many = len(publics)
+        await written(
+            store,
+            Batch(run_id="r", epoch=1, first_seq=2, publics=publics, privates=[b""] * many),
+        )
+        await written(store, batch("r", many + 2, ended=True))
+        before = await store.read("r", 0)
+        await store.repack("r")
+        assert await store.read("r", 0) == before
+        assert [stored.public for stored in before[1:-1]] == publics
+        for after in (0, 1, 2, 100, many, many + 2):
+            assert await numbers(store, "r", after) == list(range(after + 1, many + 3))
 
     async def test_repacking_keeps_the_order_of_large_and_small_rows(self, store: Store) -> None:
         """A store may write them to different places."""

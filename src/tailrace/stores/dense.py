@@ -1,0 +1,109 @@
+"""Frames of consecutive events without what they repeat, for rows that are compressed.
+
+Most events of a run are deltas that differ in their number and a few characters. Here the JSON
+around them is written once for all deltas in a row, and their numbers are left out. Their
+characters stand side by side. So zstd finds the whole text again in the event that ends it, and the
+row takes a third of the space. Putting the frames together takes 0.1 µs for each event longer than unpacking
+them. Rows of long runs fill whole pages either way, so they stay frames.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
+
+import msgspec
+
+from tailrace.core.log_lines import LogLines, place
+
+MARK = b"\x01"
+"""The first byte of a dense row, before its zstd frame: the version of this form. Rows of frames
+begin with a zstd frame, of which 0x28 is the first byte."""
+
+_NUMBER = b'"sequence_number":'
+_DELTA = b'"delta":"'
+_EVENTS_OF_GROUP = 4
+_BLOCK = 1024
+
+
+class _Group(msgspec.Struct, array_like=True, gc=False):
+    """Events in a row of which only the number and the characters of a delta differ."""
+
+    count: int
+    head: bytes
+    """The JSON before the number."""
+    middle: bytes
+    """The JSON between the number and the characters."""
+    end: bytes
+
+
+class _Dense(msgspec.Struct, array_like=True, gc=False):
+    groups: list[_Group]
+    sizes: str
+    """How many bytes of `text` each event has, as a format of `struct`: it cuts the fastest."""
+    text: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Dense)
+
+
+def dense(lines: LogLines) -> bytes | None:
+    """The events in this form; None if they hardly repeat each other, or have no numbers."""
+    groups: list[_Group] = []
+    texts: list[bytes] = []
+    before: tuple[bytes, bytes, bytes] | None = None
+    publics = lines.publics()
+    for seq, public in enumerate(publics, lines.first_seq):
+        head, number, middle = public.partition(b"%b%d" % (_NUMBER, seq))
+        if not number:
+            return None
+        text = end = b""
+        start = middle.find(_DELTA) + len(_DELTA)
+        if start >= len(_DELTA) and middle.endswith(b'"}', start):
+            middle, text, end = middle[:start], middle[start:-2], b'"}'
+        if (head, middle, end) == before:
+            groups[-1].count += 1
+        else:
+            before = head, middle, end
+            groups.append(_Group(1, *before))
+        texts.append(text)
+    if len(groups) * _EVENTS_OF_GROUP > len(publics):
+        return None
+    sizes = "".join([f"{len(text)}s" for text in texts])
+    return _encoder.encode(_Dense(groups, sizes, b"".join(texts)))
+
+
+def frames(raw: bytes, first_seq: int, epoch: int) -> bytes:
+    """The frames of the native stream, byte for byte as they were."""
+    found = _decoder.decode(raw)
+    texts = Struct(found.sizes).unpack(found.text)
+    numbers = _numbers(first_seq, len(texts))
+    begin = b"id: %b" % place(epoch)
+    # Six pieces for each event. Slices set a column of them at once, which takes a third of the
+    # time of a loop.
+    pieces = [begin] * (6 * len(texts))
+    pieces[1::6] = pieces[3::6] = numbers
+    pieces[5::6] = texts
+    at, end = 0, b""
+    for group in found.groups:
+        stop = at + 6 * group.count
+        pieces[at:stop:6] = [group.end + b"\n\n" + begin] * group.count
+        pieces[at] = end + begin
+        pieces[at + 2 : stop : 6] = [b"\ndata: " + group.head + _NUMBER] * group.count
+        pieces[at + 4 : stop : 6] = [group.middle] * group.count
+        at, end = stop, group.end + b"\n\n"
+    return b"".join([*pieces, end])
+
+
+def _numbers(first: int, count: int) -> list[bytes]:
+    blocks = range(first // _BLOCK, (first + count) // _BLOCK + 1)
+    found = list(chain.from_iterable(map(_block, blocks)))
+    return found[first % _BLOCK :][:count]
+
+
+@lru_cache(64)
+def _block(number: int) -> list[bytes]:
+    """The numbers of a block of events. They are the same for every run, so they are cached."""
+    return [b"%d" % seq for seq in range(number * _BLOCK, (number + 1) * _BLOCK)]
