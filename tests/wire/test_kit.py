@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
-from tailrace.core.errors import InvalidCursor
+from tailrace.core.errors import InvalidCursor, UnknownFormat
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
@@ -39,7 +39,7 @@ from tailrace.wire.base import (
     spread_retry,
     whole_number,
 )
-from tailrace.wire.formats import FORMATS
+from tailrace.wire.formats import FORMATS, format_named
 from tailrace.wire.openai_responses import ResponsesFormat
 from tailrace.wire.openai_responses import cursors as numbers
 from tailrace.wire.openai_responses.encoder import ResponsesEncoder
@@ -608,3 +608,10 @@ def test_the_kit_resumes_and_catches_a_frame_that_is_lost_or_repeated(broken: Fo
 def test_the_kit_catches_cursors_that_mean_two_places(broken: Format, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_cursors(broken, recovered(), places=[1757])
+
+
+def test_a_format_is_found_by_its_name_and_an_unknown_name_is_refused() -> None:
+    assert format_named(FORMATS, "task") is FORMATS["task"]
+    with pytest.raises(UnknownFormat, match=r"Unknown format 'smoke'; use task, run, ") as caught:
+        format_named(FORMATS, "smoke", param="format")
+    assert caught.value.param == "format"

@@ -3,8 +3,8 @@
 Most events of a run are deltas that differ in their number and a few characters. Here the JSON
 around them is written once for all deltas in a row, and their numbers are left out. Their
 characters stand side by side. So zstd finds the whole text again in the event that ends it, and the
-row takes a third of the space. Putting the frames together takes 0.1 µs for each event longer than unpacking
-them. Rows of long runs fill whole pages either way, so they stay frames.
+row takes a third of the space. Putting the frames together takes 0.1 µs for each event longer than
+unpacking them. Rows of long runs fill whole pages either way, so they stay frames.
 """
 
 from __future__ import annotations

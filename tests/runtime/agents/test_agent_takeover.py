@@ -137,7 +137,10 @@ def decoded(log: Log) -> list[Any]:
 
 
 async def leave(store: Store, run_id: str, log: Log, previous: str | None = None) -> None:
-    """Write a log as a worker leaves it that is killed behind the last of these events."""
+    """Write a log as a worker leaves it that is killed behind the last of these events.
+
+    No other worker may use the store meanwhile: it could claim the run first.
+    """
     public, private = log[0]
     new = NewRun(
         run_id=run_id,
@@ -148,7 +151,7 @@ async def leave(store: Store, run_id: str, log: Log, previous: str | None = None
         previous_run_id=previous,
     )
     assert await store.create(new) is not None
-    [claim] = await store.claim("dead", ["a"], 0.001)
+    [claim] = await store.claim("dead", ["a"], 600.0)  # until all are written
     assert claim.run_id == run_id
     if len(log) > 1:
         batch = Batch(
@@ -159,7 +162,6 @@ async def leave(store: Store, run_id: str, log: Log, previous: str | None = None
             privates=[private for _, private in log[1:]],
         )
         assert await store.append([batch]) == [None]
-    await store.extend("dead", [(run_id, claim.epoch)], 600.0)  # until all are written
 
 
 async def set_free(store: Store, run_ids: list[str]) -> None:

@@ -21,6 +21,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolResult
 from tailrace.models import call, say, think
 from tailrace.runtime.runs.run import Result
+from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.simulator import Simulator
 from tests.effort import SOAK
 from tests.runtime.agents.simulated import opened
@@ -327,11 +328,14 @@ async def test_a_worker_takes_over_a_run_that_compacts_its_conversation(
             run = await app.start("a", "?", run_id=WHOLE, previous_run=EARLIER[-1])
             assert (await run.result()).object["compacted"]["summary"] == SUMMARY
             whole = await log_of(app._runs.store, WHOLE)
-            cuts = cut_behind(whole, places(len(whole), api))
-            for run_id, log in cuts.items():
-                await leave(app._runs.store, run_id, log, EARLIER[-1])
-            ran.by_run.clear()
-            await set_free(app._runs.store, list(cuts))
+        cuts = cut_behind(whole, places(len(whole), api))
+        store = await SqliteLog.open(tmp_path / "log.db")
+        for run_id, log in cuts.items():
+            await leave(store, run_id, log, EARLIER[-1])
+        await set_free(store, list(cuts))
+        await store.close()
+        ran.by_run.clear()
+        async with running(tmp_path / "log.db", agent) as app:
             for run_id, log in cuts.items():
                 result = await (await app.run(run_id)).result()
                 assert (result.status, result.text) == ("completed", "An answer.")

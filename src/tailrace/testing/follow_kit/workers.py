@@ -159,8 +159,10 @@ class WorkerTests(FollowTests):
             async with process(open_store, open_bus, {"a": quick}):
                 shown = await at_the_end(server, run_id)
         assert (shown["status"], shown["error"]["code"]) == ("failed", "interrupted")
-        assert shown["output"][-1]["block_list"][0]["text"] == "Half an ans"
-        assert shown["output"][-1]["status"] == "incomplete"
+        *_, message, result = shown["output"]
+        assert message["block_list"][0]["text"] == "Half an ans"
+        assert message["status"] == "incomplete"
+        assert (result["type"], result["error"]["code"]) == ("tool_result", "interrupted")
 
     async def test_a_restartable_agent_goes_on_and_what_was_half_does_not_count(
         self, open_store: OpenStore, open_bus: OpenBus, store: Store, bus: Bus
