@@ -588,6 +588,30 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
         assert [await status(path), await status(path, cookie, "")] == [401, 401]
 
 
+async def test_a_ticket_is_not_used_by_a_request_that_opens_no_stream() -> None:
+    asked = ServerLimits(streams=1, requests_per_minute=60)
+    async with serving(limits=asked) as (app, client), client("ann") as ann, client() as page:
+        run_id = await begun(ann)
+        held = OpenStream(app, f"/runs/{await begun(ann, 'asking')}/events", "ann")
+        path = f"/runs/{run_id}/events"
+        ticket = (await ann.post("/tickets", json={"path": path})).json()["ticket"]
+        where = f"{path}?ticket={ticket}"
+        async with asyncio.timeout(120):
+            assert await held.status == 200
+            refused = await page.get(where)
+            assert (refused.status_code, "open streams" in refused.text) == (429, True)
+            await held.leave()
+            while (refused := await ann.get("/agents")).status_code == 200:
+                pass
+            assert (await page.get(where)).status_code == 429
+            await asyncio.sleep(float(refused.headers["retry-after"]) + 1)
+        head = await page.head(where)
+        assert (head.status_code, "set-cookie" in head.headers) == (200, False)
+        assert (await page.get(where)).status_code == 200
+        page.cookies.clear()
+        assert (await page.head(where)).status_code == 401
+
+
 async def test_a_ticket_names_a_stream_and_needs_a_server_with_keys() -> None:
     async with serving() as (_, client), client("ann") as ann:
         for path in ("/runs", "/agents", "/runs/a/b/events", 7):
@@ -665,6 +689,16 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
         body = {"model": "assistant", "input": "?", "stream": True}
         assert (await ann.post("/v1/responses", json=body)).status_code == 429
         assert [run.run_id for run in await app.runs.of("ann").newest(9)] == [run_id]
+        # Requests without a stream are answered, as far as the limit of runs goes.
+        for where, quiet, status in (
+            ("/runs", {"agent": "assistant", "input": "?"}, 201),
+            ("/threads/t/runs", {"agent": "assistant", "input": "?"}, 201),
+            ("/runs", {"agent": "assistant", "input": "?", "stream": True}, 429),
+            ("/v1/responses", {**body, "stream": False, "background": True}, 200),
+            ("/v1/responses", {**body, "background": True}, 429),
+            ("/tickets", {"path": f"/runs/{run_id}/events"}, 201),
+        ):
+            assert (await ann.post(where, json=quiet)).status_code == status, (where, quiet)
         await stream.leave()
         assert (await ann.post("/v1/responses", json=body)).status_code == 200
         again = OpenStream(app, f"/runs/{run_id}/events", "ann")

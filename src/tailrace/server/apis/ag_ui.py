@@ -64,6 +64,7 @@ class AgUiApi(HttpApi):
             )
         given = [_item(message) for message in new]
         await self._check_results(given, previous)
+        self.connections.sender()  # a run whose stream would be refused must not start
         try:
             run = await self.runs.create(
                 agent,

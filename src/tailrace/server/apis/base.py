@@ -65,10 +65,23 @@ class HttpApi:
         return name
 
     async def started(
-        self, key: str | None, agent: str, given: Any, *, forget: bool = False, **fields: Any
+        self,
+        key: str | None,
+        agent: str,
+        given: Any,
+        *,
+        forget: bool = False,
+        follows: bool = True,
+        **fields: Any,
     ) -> RunInfo:
-        """A new run, or the run that a request with the same `Idempotency-Key` has started."""
+        """A new run, or the run that a request with the same `Idempotency-Key` has started.
+
+        `follows`: the request streams the run, or waits for its end.
+        """
         runs = self.runs
+        if follows:
+            # A run whose stream would be refused must not start: the client would start it again.
+            self.connections.sender()
         if key is None:
             return await runs.create(agent, given, forget=forget, **fields)
         name = keyed_name(runs.owner, key)

@@ -143,6 +143,7 @@ class ResponsesApi(HttpApi):
             options=options,
             metadata=request_fields.response_metadata(body),
             forget=body.get("store") is False,
+            follows=body.get("background") is not True or body.get("stream") is True,
         )
         return Segment(run.run_id)
 
