@@ -115,7 +115,7 @@ class ResponsesApi(HttpApi):
         given: Any = request_fields.response_input(body)
         previous = request_fields.optional_id(body, "previous_response_id")
         answers = openai_responses.approvals_of(given)
-        if answers and (previous is not None or _is_ours(answers)):
+        if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
             return await self._answered(previous, answers)
         if previous is not None and openai_responses.is_answered_inside(given):
             raise CallerError(
@@ -417,10 +417,6 @@ def _model(name: str) -> dict[str, Any]:
     """An agent with the fields of both APIs. The time of its creation is not known."""
     theirs = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
     return {"id": name, "object": "model", "created": 0, "owned_by": "tailrace", **theirs}
-
-
-def _is_ours(answers: list[ApprovalResponse]) -> bool:
-    return bool(openai_responses.runs_of_approval(answers[0].approval_request_id))
 
 
 def _not_stored(response_id: str) -> PreviousResponseNotFound:

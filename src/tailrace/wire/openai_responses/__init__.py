@@ -50,6 +50,7 @@ from tailrace.wire.openai_responses.output import ResponseEvent
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
+    asks_itself,
     end_of,
     is_answered_inside,
     is_paused,
@@ -69,6 +70,7 @@ __all__ = [
     "ResponsesEncoder",
     "ResponsesFormat",
     "approvals_of",
+    "asks_itself",
     "calls_of",
     "compaction_object",
     "compaction_run",

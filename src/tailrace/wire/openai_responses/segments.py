@@ -18,7 +18,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.pauses import Pause
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, list_of
+from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
@@ -218,6 +218,18 @@ def approvals_of(given: Any) -> list[ApprovalResponse]:
             message = f"An `mcp_approval_response` is wrong: {error}."
             raise CallerError(message, param=param) from error
     return found[::-1]
+
+
+def asks_itself(given: Any, answers: list[ApprovalResponse]) -> bool:
+    """Whether an `input` has the requests that it answers, and no run of ours made them.
+
+    Then both are history of another API.
+    """
+    asked = {item.get("id") for item in dicts_of(given) if item.get("type") == APPROVAL_REQUEST}
+    return all(
+        answer.approval_request_id in asked and not runs_of_approval(answer.approval_request_id)
+        for answer in answers
+    )
 
 
 def is_answered_inside(given: Any) -> bool:
