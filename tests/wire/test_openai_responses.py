@@ -37,6 +37,7 @@ from tailrace.wire.openai_responses import (
     DONE,
     FORMAT,
     approvals_of,
+    asked_approvals,
     calls_of,
     compaction_object,
     compaction_run,
@@ -651,7 +652,7 @@ def test_a_run_that_ends_while_it_waits_ends_the_next_response() -> None:
     assert kinds(first) == ["mcp_call", "mcp_approval_request"]
     assert (second["status"], kinds(second)) == ("cancelled", [])
     assert input_items(script.state, 1) == []
-    assert open_approvals(script.state, 0) == {}
+    assert open_approvals(script.state, 0) == set()
 
 
 def test_a_call_that_could_need_an_approval_and_needs_none_is_shown_when_it_starts() -> None:
@@ -781,9 +782,9 @@ def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
     state = approved_twice().state
     assert [pause_of(state, f"mcpr_run_7~apr_{call}") for call in (1, 4, 5)] == [0, 1, None]
     asked = asks(Script().begin().call(0, "a", "{}", **ASKED).call(1, "b", "{}", **ASKED), 0, 1)
-    assert open_approvals(answered(asked, 0, approved=True).state, 0) == {
-        "mcpr_run_7~apr_1": "apr_1"
-    }
+    state = answered(asked, 0, approved=True).state
+    assert open_approvals(state, 0) == {"mcpr_run_7~apr_1"}
+    assert asked_approvals(state, 0) == {f"mcpr_run_7~apr_{n}": f"apr_{n}" for n in (0, 1)}
 
 
 def test_the_answers_at_the_end_of_an_input_are_read() -> None:

@@ -50,6 +50,7 @@ from tailrace.wire.openai_responses.output import ResponseEvent
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
+    asked_approvals,
     asks_itself,
     end_of,
     is_answered_inside,
@@ -70,6 +71,7 @@ __all__ = [
     "ResponsesEncoder",
     "ResponsesFormat",
     "approvals_of",
+    "asked_approvals",
     "asks_itself",
     "calls_of",
     "compaction_object",

@@ -267,15 +267,23 @@ def pause_of(state: State, ident: str) -> int | None:
     return None
 
 
-def open_approvals(state: State, segment: int) -> dict[str, str]:
-    """The requests at the end of a segment that wait for an answer: their ids, as items and here.
+def asked_approvals(state: State, segment: int) -> dict[str, str]:
+    """The requests at the end of a segment: their ids, as items and here."""
+    root = state.root
+    assert root is not None
+    asked = state.pauses[segment].asked
+    return {approval_id(root.task_id, request.id): request.id for _, request in asked}
+
+
+def open_approvals(state: State, segment: int) -> set[str]:
+    """The requests at the end of a segment that wait for an answer: their ids as items.
 
     A task that has ended waits for nothing.
     """
     root = state.root
     assert root is not None
     return {
-        approval_id(root.task_id, request.id): request.id
+        approval_id(root.task_id, request.id)
         for task_id, request in state.pauses[segment].asked
         if request in state.tasks[task_id].requests
     }
