@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,6 +13,8 @@ from typing import Any
 
 from tailrace.cli.messages import fail, say_aside
 from tailrace.core.errors import TailraceError
+
+_DENIED = "ASGI callable returned without completing handshake."
 
 END_SECONDS = 2.0
 """How long a task may take to end after its cancel, when the process ends."""
@@ -89,6 +92,8 @@ async def _serve(
         **options,  # type: ignore[arg-type]
     )
     server = SignalFreeServer(config)
+    # uvicorn logs an error after each WebSocket that was refused with a status.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _DENIED)
     stop = on_stop_signal(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
