@@ -167,6 +167,17 @@ async def test_a_host_that_is_not_listed_learns_how_to_list_it(tmp_path: Path) -
     assert "Tailrace(hosts=[…])" in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.2", 200), ("127.8.9.10:80", 200), ("127.0.0.2.evil.com", 421), ("128.0.0.1", 421)],
+)
+async def test_every_loopback_address_is_a_host(
+    asking: httpx.AsyncClient, host: str, status: int
+) -> None:
+    answer = await asking.get("/health", headers={"Host": host})
+    assert answer.status_code == status
+
+
 async def test_refused_origins_are_logged_once_and_not_without_end(
     asking: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from typing import Any
 
 from tailrace.cli.messages import fail, say_aside
@@ -35,8 +36,7 @@ def run_server(
     Beyond loopback it needs an application with `auth`, or `insecure`. With `any_port` it takes a
     free port if the port is taken.
     """
-    is_local = host in ("127.0.0.1", "::1", "localhost")
-    if not is_local and not insecure and getattr(app, "auth", None) is None:
+    if not _is_loopback(host) and not insecure and getattr(app, "auth", None) is None:
         fail(
             f"Without API keys, listening on {host} would give everyone access. Make a key with "
             "`tailrace keys create NAME` and set TAILRACE_KEYS=keys.json (docs/auth.md), or use "
@@ -112,6 +112,14 @@ async def _serve(
         await serving
         for task in (beside, stopping):
             task.cancel()
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address: all of 127.0.0.0/8, not 127.0.0.1 alone."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def on_stop_signal(app: Any) -> asyncio.Event:

@@ -6,6 +6,7 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -35,6 +36,7 @@ from tailrace.server.request_body import BodyTimeout, TooManyBodies
 logger = logging.getLogger("tailrace")
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_LOOPBACK_ADDRESS = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 STORE_SECONDS = 4.0
 """How long a request waits for the store; then the answer is 503."""
@@ -115,6 +117,8 @@ class Guard:
         host = host_of(hosts[0]) if len(hosts) == 1 else None
         if host is None:
             return error_response(400, "bad_host", "Send one Host header: name or name:port.")
+        if _LOOPBACK_ADDRESS.fullmatch(host):
+            host = "127.0.0.1"  # no page has such a name, and the server may listen on any of them
         if host not in self._hosts:
             return error_response(421, "wrong_host", _WRONG_HOST)
         for origin in _values(scope, b"origin"):
