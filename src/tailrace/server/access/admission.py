@@ -13,6 +13,7 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.workers.exits import EXITS
 from tailrace.server.access.auth import (
     ApiKeys,
     Authenticate,
@@ -135,7 +136,7 @@ async def _sender(auth: Authenticate, request: HTTPConnection) -> Principal | No
     except AuthFailed as error:
         logger.error("%s", error)
         raise AuthFailed(_FAILED) from None
-    except Exception as error:  # noqa: BLE001
+    except (Exception, *EXITS) as error:  # noqa: BLE001
         # Its message and its traceback may hold the key.
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
