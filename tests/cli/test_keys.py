@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 from pathlib import Path
 
 import anthropic
@@ -98,6 +99,18 @@ def test_without_keys_only_an_explicit_option_opens_the_server(tmp_path: Path) -
         found = re.search(r"http://0.0.0.0:(\d+)", serving.stdout.readline())
         assert found
         assert httpx.get(f"http://127.0.0.1:{found[1]}/agents").status_code == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have 127.0.0.1 alone")
+def test_every_loopback_address_is_open_without_keys(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    with running(
+        "serve", "mine:app", "--host", "127.0.0.2", "--port", "0", cwd=tmp_path
+    ) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://127.0.0.2:\d+", serving.stdout.readline())
+        assert found
+        assert httpx.get(f"{found[0]}/agents").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tailrace.cli import logs
 from tailrace.ports import RunInfo
@@ -60,6 +62,13 @@ def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Pa
             breaks = client.post("/runs", json={"agent": "breaks", "input": "hunter2"})
             client.get(f"/runs/{breaks.json()['run_id']}/events")
             wrong = client.get("/runs/none", headers={"x-api-key": "tr_hunter2"})
+        address = f"{found[0].replace('http', 'ws', 1)}/v1/responses"
+        for refused in ({"x-api-key": "tr_hunter2"}, {"origin": "http://evil.example"}):
+            with pytest.raises(InvalidStatus):
+                connect(address, additional_headers=refused)
+        with connect(address, additional_headers={"x-api-key": key}) as socket:
+            socket.send(json.dumps({"type": "response.create", "model": "none", "input": "é"}))
+            sent = len(str(socket.recv(30)).encode())
         assert (followed.status_code, wrong.status_code) == (200, 401)
         serving.send_signal(signal.SIGTERM)
         assert serving.stderr is not None
@@ -87,7 +96,11 @@ def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Pa
         ("POST", "/runs", 201, "ann"),
         ("GET", f"/runs/{breaks.json()['run_id']}/events", 200, "ann"),
         ("GET", "/runs/none", 401, ""),
+        ("GET", "/v1/responses", 401, ""),
+        ("GET", "/v1/responses", 403, ""),
+        ("GET", "/v1/responses", 101, "ann"),
     ]
+    assert requests[-1]["bytes"] == sent
     assert requests[3]["bytes"] == len(followed.content)
     assert all(one["ms"] >= 0 for one in requests)
     for secret in (key, "hunter2", ticket, row.sha256):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.browser import Pages, browser
@@ -47,7 +48,12 @@ const json = { "content-type": "application/json" };
 const tries = [
   fetch(`${server}/agents`),
   fetch(`${server}/runs`, { method: "POST", headers: json, body: "{}" }),
+  new Promise((resolve, reject) => {
+    const socket = new WebSocket(`${server.replace("http", "ws")}/v1/responses`);
+    Object.assign(socket, { onopen: resolve, onerror: reject });
+  }),
 ];
+await fetch(`${server}/runs/${run}/cancel`, { method: "POST", mode: "no-cors" }); // not readable
 const answers = await Promise.allSettled(tries);
 await report({ refused: answers.map((answer) => answer.status) });
 """
@@ -66,7 +72,7 @@ def bundled(source: str, folder: Path) -> str:
     return run_node([esbuild, folder / "page.mjs", *options], env=environment)
 
 
-def test_the_page_of_the_docs_works_on_another_port_where_it_is_listed(
+def test_the_page_of_the_docs_works_on_another_port_only_where_it_is_listed(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = f"http://localhost:{pages.port}"
@@ -75,6 +81,7 @@ def test_the_page_of_the_docs_works_on_another_port_where_it_is_listed(
     guide = (ROOT / "docs" / "clients.md").read_text()
     (example,) = re.findall(r"```ts\n(.*?)```", guide, re.DOTALL)
     head = f"{REPORT}const server = '{served.url}';\n"
+    endless = httpx.post(f"{served.url}/runs", json={"agent": "endless", "input": "?"}).json()
     source = example.replace("http://localhost:8000", served.url)
     assert served.url in source
     script = bundled(source.replace("const chat", f"{head}const chat") + LISTED, tmp_path)
@@ -83,15 +90,17 @@ def test_the_page_of_the_docs_works_on_another_port_where_it_is_listed(
         "/listed": page("/listed.js"),
         "/listed.js": script,
         "/unlisted": page("/unlisted.js"),
-        "/unlisted.js": head + UNLISTED,
+        "/unlisted.js": f"{head}const run = '{endless['run_id']}';\n{UNLISTED}",
         "/": f'<iframe src="{listed}/listed"></iframe><iframe src="{unlisted}/unlisted"></iframe>',
     }
     with browser(f"{listed}/"):
         reports: dict[str, Any] = {}
         for _ in range(2):
             reports |= pages.report(DEADLINE)
+    left = httpx.get(f"{served.url}/runs/{endless['run_id']}").json()
     served.kill()
-    assert reports["refused"] == ["rejected", "rejected"]
+    assert reports["refused"] == ["rejected"] * 3
+    assert left["status"] == "in_progress"
     (question, asked), (role, answer) = reports["chat"]
     assert (question, asked, role) == ("user", "Is it sunny in Paris?", "assistant")
     assert "It is sunny in Paris" in answer

@@ -171,7 +171,7 @@ def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"messages": []}, "`messages` must be a list"),
+        ({"messages": []}, "`messages` is empty; send at least one"),
         ({"messages": [{"role": "tool", "content": "?"}]}, "`messages[0].role` is 'tool'"),
         ({"max_tokens": "many"}, "`max_tokens` must be a whole number"),
         ({"system": 1}, "`system` must be a string"),

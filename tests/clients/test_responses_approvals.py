@@ -183,12 +183,25 @@ def test_answers_to_nothing_are_refused(client: OpenAI) -> None:
         (answers(other), first.id, "input[0].approval_request_id"),
         (answers(first, approval_request_id="mcpr_1"), first.id, "input[0].approval_request_id"),
         (answers(first, approval_request_id="mcpr_r~1"), None, "input[0].approval_request_id"),
+        (answers(first, approval_request_id="mcpr_abc"), None, "input[0].approval_request_id"),
+        (answers(first, approval_request_id="zzz"), None, "input[0].approval_request_id"),
+        (answers(first, approval_request_id=""), None, "input[0].approval_request_id"),
         (answers(first), "resp_unknown", "previous_response_id"),
         (answers(first), f"{first.id}~3", "previous_response_id"),
     ):
         with pytest.raises(NotFoundError) as missing:
             asked(client, wrong, previous_response_id=previous)
         assert missing.value.param == param
+    # Only a request of another API that comes with its answer is history.
+    foreign = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_abc",
+        "name": "pay",
+        "arguments": "{}",
+        "server_label": "theirs",
+    }
+    given = [foreign, *answers(first, approval_request_id="mcpr_abc")]
+    assert "message" in kinds(asked(client, given))
     word = {"role": "user", "content": "?"}
     both = asked(client, "pay both")
     for given, previous, param in (

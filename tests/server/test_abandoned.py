@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +21,11 @@ from tailrace.core.errors import StorageBusy
 from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
+from tailrace.runtime.followers import elsewhere
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.streams import abandoned
 from tailrace.server.streams.abandoned import UNANSWERED
+from tests.serving import Served
 
 ASKED = {"model": "endless", "messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
 PATHS = ["/v1/chat/completions", "/v1/messages"]
@@ -83,6 +88,12 @@ class Setup:
         return self.app._server._abandoned._timers
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only process of a store waits less for the answers of others."""
+    monkeypatch.setattr(elsewhere, "ANSWER_SECONDS", 0.05)
+
+
 @asynccontextmanager
 async def serving(after: timedelta | None) -> AsyncGenerator[Setup, None]:
     setup = Setup(after)
@@ -97,6 +108,7 @@ async def serving(after: timedelta | None) -> AsyncGenerator[Setup, None]:
             await task
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("stream", [False, True], ids=["object", "stream"])
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_run_without_a_client_is_cancelled(path: str, stream: bool) -> None:
@@ -109,6 +121,7 @@ async def test_a_run_without_a_client_is_cancelled(path: str, stream: bool) -> N
         assert (root.status, root.reason) == ("cancelled", "abandoned")
 
 
+@pytest.mark.usefixtures("quick")
 async def test_a_run_that_another_client_follows_goes_on() -> None:
     async with serving(timedelta(milliseconds=20)) as setup:
         async with httpx.AsyncClient(base_url=setup.url) as client:
@@ -122,6 +135,38 @@ async def test_a_run_that_another_client_follows_goes_on() -> None:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(setup.stopped.wait(), 0.3)
         await asyncio.wait_for(setup.stopped.wait(), 10)  # that client has left as well
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres-redis"])
+def test_a_run_that_a_client_of_another_server_follows_goes_on(
+    backend: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    database, environment = str(tmp_path / "log.db"), {"TAILRACE_CANCEL_ABANDONED": "1s"}
+    if backend == "postgres-redis":
+        database = request.getfixturevalue("postgres_url")
+        environment["TAILRACE_TEST_BUS"] = request.getfixturevalue("redis_url")
+    left = Served(database, environment=environment)
+    other = Served(database, environment=environment)
+    try:
+        asked = {**ASKED, "stream": True}
+        with httpx.stream("POST", left.url + PATHS[0], json=asked, timeout=30) as stream:
+            first = next(line for line in stream.iter_lines() if line.startswith("data:"))
+        run_id = json.loads(first[5:])["id"].partition("-")[2]
+        with httpx.stream("GET", f"{other.url}/runs/{run_id}/events", timeout=30) as stream:
+            began = time.monotonic()
+            for line in stream.iter_lines():
+                assert "task.cancelled" not in line
+                if time.monotonic() - began > elsewhere.ANSWER_SECONDS + 3:
+                    break  # after a check
+        assert httpx.get(f"{other.url}/runs/{run_id}").json()["status"] == "in_progress"
+        deadline = time.monotonic() + 30
+        with httpx.Client() as client:  # that client has left as well
+            while client.get(f"{left.url}/runs/{run_id}").json()["status"] != "cancelled":
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+    finally:
+        left.kill()
+        other.kill()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["object", "stream"])
@@ -175,6 +220,7 @@ async def test_a_server_that_stops_leaves_the_runs_alone() -> None:
     assert timers == {}
 
 
+@pytest.mark.usefixtures("quick")
 async def test_a_store_that_is_away_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -118,6 +118,28 @@ async def test_a_request_that_is_sent_again_is_the_same_run(client: httpx.AsyncC
     assert (await client.post("/ag-ui/parrot", json=other)).status_code == 404
 
 
+async def test_a_run_id_with_another_question_or_agent_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    first = await run(client, "parrot", runId="r1", messages=[user("One")])
+    [start] = [event for event in first if event["type"] == "TEXT_MESSAGE_START"]
+    answer = {"id": start["messageId"], "role": "assistant", "content": texts(first)}
+    for agent, messages in (
+        ("parrot", [user("Delete everything?")]),
+        ("parrot", [user("One"), answer, user("Two", "u2")]),
+        ("weather", [user("One")]),
+    ):
+        body = {"threadId": "t", "runId": "r1", "messages": messages}
+        refused = await client.post(f"/ag-ui/{agent}", json=body)
+        assert refused.status_code == 422, refused.text
+        error = refused.json()["error"]
+        assert (error["code"], error["param"]) == ("idempotency_key_reused", "runId")
+    # A client that lost its stream may have a part of the answer already.
+    for messages in ([user("One"), answer], [user("One", "other")], []):
+        again = await run(client, "parrot", runId="r1", messages=messages)
+        assert texts(again) == texts(first)
+
+
 async def test_the_next_message_continues_the_conversation(client: httpx.AsyncClient) -> None:
     first = await run(client, "parrot", runId="r1", messages=[user("One")])
     [start] = [event for event in first if event["type"] == "TEXT_MESSAGE_START"]

@@ -63,7 +63,10 @@ async def test_a_failing_authenticate_refuses_every_request_and_logs_no_message(
     def broken(request: Request) -> Principal:
         raise ValueError(request.headers["authorization"])
 
-    for auth in (broken, lambda _request: "ann", lambda _request: Principal("a/b")):
+    async def leaving(request: Request) -> Principal:
+        raise SystemExit(request.headers["authorization"])
+
+    for auth in (broken, leaving, lambda _request: "ann", lambda _request: Principal("a/b")):
         async with serving(auth) as (_, client), client(SECRET) as caller:
             answer = await caller.get("/agents")
             assert answer.status_code == 500

@@ -35,6 +35,10 @@ async def agent(task: Task) -> None:
         message.text("It is sunny.")
 
 
+async def asks(task: Task) -> None:
+    await task.ask("Which city?")
+
+
 async def hesitant(task: Task) -> None:
     """Its provider's stream broke off, so it began again, under the same claim."""
     task.message().__enter__().text("It is rai")  # it never leaves the block
@@ -44,7 +48,7 @@ async def hesitant(task: Task) -> None:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
-    made = Tailrace({"a": agent, "hesitant": hesitant}, tmp_path / "log.db")
+    made = Tailrace({"a": agent, "hesitant": hesitant, "asks": asks}, tmp_path / "log.db")
     async with made.running():
         yield made
 
@@ -316,3 +320,22 @@ async def test_an_answer_can_be_sent_and_is_refused_after_the_end(
     answer = await client.post(f"/runs/{run_id}/input", json={"value": 1})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "run_ended")
     assert (await client.post("/runs/nobody/input", json={})).status_code == 404
+
+
+async def test_an_answer_to_nothing_is_not_found_also_after_the_end(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await app._runs.start("asks", "?")
+    async for batch in app._runs.follow(run_id):
+        if any(recorded.event.type == "task.input_required" for recorded in batch):
+            break
+    [(_, asked)] = (await app._runs.state(run_id)).requests()
+    known, unknown = ({"request_id": one, "approved": True} for one in (asked.id, "nope"))
+    path = f"/runs/{run_id}/input"
+    assert (await client.post(path, json=unknown)).status_code == 404
+    await app._runs.cancel(run_id)
+    refused = await client.post(path, json=unknown)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (404, "request_id")
+    assert (await client.post(path, json=known)).status_code == 409
+    await trim(app, run_id)  # what it asked is no longer known
+    assert (await client.post(path, json=unknown)).status_code == 409

@@ -107,6 +107,44 @@ def reading(tmp_path: Path) -> Iterator[Served]:
     made.kill()
 
 
+def test_other_answers_with_a_key_are_refused_and_the_same_answers_are_not(
+    reading: Served,
+) -> None:
+    def answered(key: str | None, **answer: Any) -> httpx.Response:
+        given = {"type": "mcp_approval_response", "approval_request_id": asked["id"], **answer}
+        return post(reading, {"model": "payer", "input": [given]}, key, "/v1/responses")
+
+    started = post(reading, {"model": "payer", "input": "pay"}, "k start", "/v1/responses").json()
+    asked = started["output"][-1]
+    used = answered("k start", approve=True)
+    assert (used.status_code, used.json()["error"]["param"]) == (422, "Idempotency-Key")
+    first = answered("k answer", approve=True, reason="It is fine.")
+    assert answered("k answer", approve=True, reason="It is fine.").json() == first.json()
+    for other in ({"approve": False}, {"approve": True}, {"approve": True, "reason": "Hm."}):
+        refused = answered("k answer", **other)
+        assert refused.status_code == 422
+        assert refused.json()["error"]["code"] == "idempotency_key_reused"
+        assert answered(None, **other).json() == first.json()
+
+
+def test_other_answers_of_a_chat_with_a_key_are_refused(served: Served) -> None:
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Write to Ada"}]}
+    body = {"id": "keyed chat", "agent": "mailer", "messages": [message]}
+    assert post(served, body, None, "/api/chat").status_code == 200
+    [_, shown] = httpx.get(f"{served.url}/threads/keyed chat?format=vercel-ui").json()
+
+    def answered(key: str | None, *, approved: bool) -> int:
+        part = {**shown["parts"][-1], "state": "approval-responded"}
+        part["approval"] = {"id": part["approval"]["id"], "approved": approved}
+        changed = {**shown, "parts": [*shown["parts"][:-1], part]}
+        sent = {**body, "messages": [message, changed]}
+        return post(served, sent, key, "/api/chat").status_code
+
+    assert [answered("k", approved=True), answered("k", approved=True)] == [200, 200]
+    assert answered("k", approved=False) == 422
+    assert answered(None, approved=False) == 200
+
+
 def test_options_that_the_agent_leaves_out_are_the_same_body(reading: Served) -> None:
     body = {"agent": "fixed", "input": "?", "options": {"temperature": 2, "service_tier": "flex"}}
     first, second = post(reading, body, "k"), post(reading, body, "k")

@@ -83,6 +83,16 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
         body = {"model": "assistant", "input": "?", "stream": True}
         assert (await ann.post("/v1/responses", json=body)).status_code == 429
         assert [run.run_id for run in await app._runs.of("ann").newest(9)] == [run_id]
+        # Requests without a stream are answered, as far as the limit of runs goes.
+        for where, quiet, status in (
+            ("/runs", {"agent": "assistant", "input": "?"}, 201),
+            ("/threads/t/runs", {"agent": "assistant", "input": "?"}, 201),
+            ("/runs", {"agent": "assistant", "input": "?", "stream": True}, 429),
+            ("/v1/responses", {**body, "stream": False, "background": True}, 200),
+            ("/v1/responses", {**body, "background": True}, 429),
+            ("/tickets", {"path": f"/runs/{run_id}/events"}, 201),
+        ):
+            assert (await ann.post(where, json=quiet)).status_code == status, (where, quiet)
         await stream.leave()
         assert (await ann.post("/v1/responses", json=body)).status_code == 200
         again = OpenStream(app, f"/runs/{run_id}/events", "ann")

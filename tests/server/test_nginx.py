@@ -83,6 +83,14 @@ def test_a_websocket_through_nginx_answers_each_message(proxied: str) -> None:
             assert (types[0], types[-1]) == ("response.created", "response.completed")
 
 
+def test_a_page_of_nginx_is_the_servers_own_and_a_page_of_another_port_is_not(proxied: str) -> None:
+    for origin, status in ((proxied, 200), ("http://127.0.0.1:9", 403)):
+        answer = httpx.get(f"{proxied}/agents", headers={"Origin": origin})
+        assert answer.status_code == status, origin
+    secure = proxied.replace("http", "https", 1)  # as if a proxy in front of nginx ended TLS
+    assert httpx.get(f"{proxied}/agents", headers={"Origin": secure}).status_code == 200
+
+
 def test_a_stream_through_nginx_arrives_at_once_and_goes_on_at_another_server(
     servers: list[Served], proxied: str, tmp_path: Path
 ) -> None:

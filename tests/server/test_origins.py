@@ -11,6 +11,7 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import CallerError
 from tailrace.runtime.tasks.task import Task
+from tailrace.server.access.origins import is_same_origin
 
 PAGE = "http://localhost:3000"
 ASKING = {
@@ -72,6 +73,64 @@ async def test_no_other_origin_is_allowed(asking: httpx.AsyncClient, origin: str
         assert not any(name.startswith("access-control") for name in answer.headers)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "host", "origin", "own"),
+    [
+        ("http", "localhost:8000", "http://localhost:8000", True),
+        ("http", "LOCALHOST:8000", "http://localhost:8000", True),
+        ("http", "[::1]:8000", "http://[::1]:8000", True),
+        ("http", "localhost", "http://localhost", True),
+        ("http", "localhost:80", "http://localhost", True),
+        ("ws", "localhost:8000", "http://localhost:8000", True),
+        # Other ports, schemes and names of the same machine are other origins.
+        ("http", "localhost:8000", "http://localhost:9999", False),
+        ("http", "localhost:8000", "http://localhost", False),
+        ("http", "localhost:8000", "https://localhost", False),
+        ("http", "localhost", "http://localhost:8000", False),
+        ("http", "localhost:8000", "http://127.0.0.1:8000", False),
+        ("http", "localhost:8000", "tauri://localhost:8000", False),
+        ("ws", "localhost:8000", "http://localhost:9999", False),
+        # A proxy ends TLS. It may say so in X-Forwarded-Proto, which becomes the scheme.
+        ("http", "ai.example.com", "https://ai.example.com", True),
+        ("http", "ai.example.com:443", "https://ai.example.com", True),
+        ("http", "ai.example.com:8443", "https://ai.example.com:8443", True),
+        ("https", "ai.example.com", "https://ai.example.com", True),
+        ("wss", "ai.example.com", "https://ai.example.com", True),
+        ("https", "ai.example.com", "http://ai.example.com", False),
+        ("wss", "ai.example.com", "http://ai.example.com", False),
+        ("http", "ai.example.com", "https://ai.example.com:8443", False),
+    ],
+)
+def test_a_page_has_the_origin_of_the_server_or_is_refused(
+    scheme: str, host: str, origin: str, own: bool
+) -> None:
+    assert is_same_origin(origin, host, https=scheme in ("https", "wss")) == own
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_page_of_another_port_needs_no_preflight_to_be_refused(
+    asking: httpx.AsyncClient, method: str
+) -> None:
+    asking.base_url = httpx.URL("http://localhost:8000")
+    for origin, status in (
+        ("http://localhost:8000", 404),
+        ("http://localhost:9999", 403),
+        ("https://localhost", 403),
+    ):
+        path = "/runs/nobody" if method == "GET" else "/runs/nobody/cancel"
+        answer = await asking.request(method, path, headers={"Origin": origin})
+        assert answer.status_code == status, origin
+
+
+async def test_a_page_behind_a_proxy_that_changes_the_host_is_the_servers_own(
+    asking: httpx.AsyncClient,
+) -> None:
+    # As the development servers of front ends do. Browsers let no page write `Sec-` headers.
+    for site, status in (("same-origin", 200), ("same-site", 403), ("cross-site", 403)):
+        headers = {"Origin": "http://localhost:5173", "Sec-Fetch-Site": site}
+        assert (await asking.get("/agents", headers=headers)).status_code == status, site
+
+
 def test_an_application_lists_no_origin_by_default() -> None:
     assert Tailrace({})._origins == frozenset()
 
@@ -106,6 +165,17 @@ async def test_a_host_that_is_not_listed_learns_how_to_list_it(tmp_path: Path) -
         refused = await client.get("http://other.example.com/health")
     assert refused.status_code == 421
     assert "Tailrace(hosts=[…])" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.2", 200), ("127.8.9.10:80", 200), ("127.0.0.2.evil.com", 421), ("128.0.0.1", 421)],
+)
+async def test_every_loopback_address_is_a_host(
+    asking: httpx.AsyncClient, host: str, status: int
+) -> None:
+    answer = await asking.get("/health", headers={"Host": host})
+    assert answer.status_code == status
 
 
 async def test_refused_origins_are_logged_once_and_not_without_end(

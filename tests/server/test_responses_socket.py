@@ -120,6 +120,7 @@ async def accepted(socket: Socket) -> Socket:
         ("eve", {}, 401),
         ("ann", {"host": "evil.example"}, 421),
         ("ann", {"origin": "https://evil.example"}, 403),
+        ("ann", {"origin": "http://localhost:9999"}, 403),
         ("ann", {"path": "/v1/models"}, 404),
     ],
 )

@@ -222,7 +222,8 @@ def test_pages_of_other_sites_are_refused(served: Served, run_id: str) -> None:
     assert httpx.get(url, headers={"Host": "evil.example"}).status_code == 421
     assert httpx.get(url, headers={"Origin": "https://evil.example"}).status_code == 403
     assert httpx.get(url, headers={"Origin": "null"}).status_code == 403
-    assert httpx.get(url, headers={"Origin": "http://localhost:3000"}).status_code == 200
+    assert httpx.get(url, headers={"Origin": "http://localhost:3000"}).status_code == 403
+    assert httpx.get(url, headers={"Origin": served.url}).status_code == 200
     assert httpx.get(url, headers={"Host": "[::1]:80"}).status_code == 200
     plain = httpx.post(
         f"{served.url}/runs",

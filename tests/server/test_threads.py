@@ -320,6 +320,9 @@ async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None
     assert first.id == f"3:{first_epoch(runs[2])}-1"
     again, *_ = await frames_of(app, gap.id, 1)
     assert again == first
+    named, *_ = await frames_of(app, cursor, 1, run.FORMAT)
+    body = json.loads(named.data)
+    assert (body["type"], body["threadId"], body["runId"]) == ("run.gap", "t", "")
 
 
 async def test_a_client_of_a_deleted_run_gets_the_gap_with_the_next_run(app: Tailrace) -> None:

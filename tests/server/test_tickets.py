@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,11 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from tailrace import ApiKeys, Principal
+from tailrace import ApiKeys, Principal, ServerLimits
 from tailrace.server.access import tickets
 from tailrace.server.access.auth import create_key, revoke_key
 from tailrace.server.access.tickets import Tickets
-from tests.server.principals import begun, serving
+from tests.server.principals import OpenStream, begun, serving
 
 
 async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_again(
@@ -69,6 +70,30 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
             monkeypatch.setattr(tickets, "time", time)
         revoke_key(file, row.id)
         assert [await status(path), await status(path, cookie, "")] == [401, 401]
+
+
+async def test_a_ticket_is_not_used_by_a_request_that_opens_no_stream() -> None:
+    asked = ServerLimits(streams=1, requests_per_minute=60)
+    async with serving(limits=asked) as (app, client), client("ann") as ann, client() as page:
+        run_id = await begun(ann)
+        held = OpenStream(app, f"/runs/{await begun(ann, 'asking')}/events", "ann")
+        path = f"/runs/{run_id}/events"
+        ticket = (await ann.post("/tickets", json={"path": path})).json()["ticket"]
+        where = f"{path}?ticket={ticket}"
+        async with asyncio.timeout(120):
+            assert await held.status == 200
+            refused = await page.get(where)
+            assert (refused.status_code, "open streams" in refused.text) == (429, True)
+            await held.leave()
+            while (refused := await ann.get("/agents")).status_code == 200:
+                pass
+            assert (await page.get(where)).status_code == 429
+            await asyncio.sleep(float(refused.headers["retry-after"]) + 1)
+        head = await page.head(where)
+        assert (head.status_code, "set-cookie" in head.headers) == (200, False)
+        assert (await page.get(where)).status_code == 200
+        page.cookies.clear()
+        assert (await page.head(where)).status_code == 401
 
 
 async def test_a_ticket_names_a_stream_and_needs_a_server_with_keys() -> None:

@@ -206,6 +206,12 @@ class UsesANameTwice(SqliteLog):
         return True
 
 
+class ListsNamesForEver(SqliteLog):
+    async def used(self, prefix: str) -> list[str]:
+        rows = await self._select("select name from used")
+        return [name for (name,) in rows if name.startswith(prefix)]
+
+
 class DoesNotPark(SqliteLog):
     async def park(
         self, worker: str, claims: list[tuple[str, int, int]], first_go: float
@@ -274,6 +280,7 @@ PLANTED: list[tuple[type[SqliteLog], str, dict[str, Any]]] = [
     (ReportsNoLoss, "extending_returns_the_claims_that_are_lost", {}),
     (DoesNotRelease, "a_released_run_waits_again_at_once", {}),
     (UsesANameTwice, "a_name_is_used_once", {}),
+    (ListsNamesForEver, "the_names_that_are_used_are_listed", {}),
     (DoesNotPark, "a_parked_run_is_claimed_by_no_worker_until_a_letter_comes", {}),
     (TurnsLettersRound, "letters_wait_in_order_until_they_are_acknowledged", {}),
     (KeepsReadLetters, "numbers_go_on_after_an_acknowledgement", {}),

@@ -522,7 +522,7 @@ class BrokenGap(Lines):
     def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
         return super().open(state)
 
-    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+    def gap(self, state: State, epoch: int, reason: str, thread_id: str = "") -> Frame:
         return b""
 
 

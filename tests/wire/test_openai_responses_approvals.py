@@ -15,6 +15,7 @@ from tailrace.core.snapshot import restore, save
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.openai_responses import (
     FORMAT,
+    asked_approvals,
     end_of,
     input_items,
     open_approvals,
@@ -134,6 +135,8 @@ def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
 def test_an_approval_is_open_until_it_is_answered_or_its_run_has_ended() -> None:
     script = Script().begin().call(0, "a", "{}", **ASKED).call(1, "b", "{}", **ASKED).asks(0, 1)
     script.answered(0, approved=True)
-    assert open_approvals(script.state, 0) == {"mcpr_run_7~apr_1": "apr_1"}
+    assert open_approvals(script.state, 0) == {"mcpr_run_7~apr_1"}
+    both = {f"mcpr_run_7~apr_{n}": f"apr_{n}" for n in (0, 1)}
+    assert asked_approvals(script.state, 0) == both
     script.add(ev.TaskCancelled, reason="enough")
-    assert open_approvals(script.state, 0) == {}
+    assert open_approvals(script.state, 0) == set()

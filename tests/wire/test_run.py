@@ -565,8 +565,9 @@ def test_a_gap_is_a_cursor_only_where_no_state_follows() -> None:
         "runId": "r",
         "data": {"reason": "trimmed"},
     }
-    (frame,) = SseParser().feed(FORMAT.in_thread(2).gap(State(), 1, "deleted"))
-    assert (frame.id, json.loads(frame.data)["runId"]) == ("2:0", "")
+    (frame,) = SseParser().feed(FORMAT.in_thread(2).gap(State(), 1, "deleted", "t"))
+    gone = json.loads(frame.data)
+    assert (frame.id, gone["runId"], gone["threadId"]) == ("2:0", "", "t")
     assert FORMAT.at(state).close("enough") == []
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from typing import Any
 
 from tailrace.cli.messages import fail, say_aside
 from tailrace.core.errors import TailraceError
+
+_DENIED = "ASGI callable returned without completing handshake."
 
 END_SECONDS = 2.0
 """How long a task may take to end after its cancel, when the process ends."""
@@ -37,8 +41,7 @@ def run_server(
     Beyond loopback it needs an application with `auth`, or `insecure`. With `any_port` it takes a
     free port if the port is taken.
     """
-    is_local = host in ("127.0.0.1", "::1", "localhost")
-    if not is_local and not insecure and getattr(app, "_auth", None) is None:
+    if not _is_loopback(host) and not insecure and getattr(app, "_auth", None) is None:
         fail(
             f"Without API keys, listening on {host} would give everyone access. Make a key with "
             "`tailrace keys create NAME` and set TAILRACE_KEYS=keys.json (docs/auth.md), or use "
@@ -94,6 +97,8 @@ async def _serve(
         **options,  # type: ignore[arg-type]
     )
     server = SignalFreeServer(config)
+    # uvicorn logs an error after each WebSocket that was refused with a status.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _DENIED)
     stop = on_stop_signal(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
@@ -118,6 +123,14 @@ def relax_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_TO_COLLECT)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address: all of 127.0.0.0/8, not 127.0.0.1 alone."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def on_stop_signal(app: Any) -> asyncio.Event:

@@ -354,6 +354,9 @@ class Tokens(Protocol):
     async def use_once(self, name: str, seconds: float) -> bool:
         """Whether this is the first use of a name within the last `seconds`."""
 
+    async def used(self, prefix: str) -> list[str]:
+        """The names with this prefix whose seconds have not passed."""
+
 
 class Store(EventLog, Queue, Inbox, Blobs, Tokens, Protocol):
     """All that must survive a restart."""

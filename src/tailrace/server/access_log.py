@@ -1,8 +1,8 @@
-"""The access log: a line for each request, at its end.
+"""The access log: a line for each request and each WebSocket, at its end.
 
 It has the path without the query, because a query may hold a ticket; no header and no body. Path
 and principal are percent-encoded in the line: a line break or a space in them would forge lines or
-fields.
+fields. A WebSocket that was accepted has the status 101.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AccessLog:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request and log it."""
         # No coroutine of its own: an open stream would keep it, and pass through it at each event.
-        if scope["type"] != "http" or not logger.isEnabledFor(logging.INFO):
+        if scope["type"] == "lifespan" or not logger.isEnabledFor(logging.INFO):
             return self._app(scope, receive, send)
         return self._logged(scope, receive, send)
 
@@ -49,10 +49,15 @@ class AccessLog:
         @wraps(send)  # `asgi_transport` looks for the server's own `send`
         async def counted(message: Message) -> None:
             nonlocal status, size
-            if message["type"] == "http.response.start":
+            kind = message["type"]
+            if kind.endswith("http.response.start"):
                 status = message["status"]
+            elif kind == "websocket.accept":
+                status = 101
+            elif kind == "websocket.close" and status == 499:
+                status = 403  # the server's answer to a handshake that is closed
             else:
-                size += len(message.get("body", b""))
+                size += _size(message)
             await send(message)
 
         try:
@@ -60,7 +65,7 @@ class AccessLog:
         finally:
             taken = round(1000 * (time.perf_counter() - began), 1)
             fields: dict[str, Any] = {
-                "method": scope["method"],
+                "method": scope.get("method", "GET"),  # a WebSocket's handshake is a GET
                 "path": scope["path"],
                 "status": status,
                 "ms": taken,
@@ -70,3 +75,11 @@ class AccessLog:
             safe = (quote(str(field), safe=_SAFE, errors="replace") for field in fields.values())
             line = " ".join(field or "-" for field in safe)
             logger.info("%s", line, extra=about(fields))
+
+
+def _size(message: Message) -> int:
+    """The bytes of an answer, or of a message of a WebSocket, which may be a text."""
+    text = message.get("text")
+    return len(
+        message.get("body") or message.get("bytes") or b"" if text is None else text.encode()
+    )

@@ -51,5 +51,25 @@ def check_same(state: State, asked: dict[str, Any]) -> None:
         )
 
 
+def check_same_answers(state: State, answers: list[dict[str, Any]]) -> None:
+    """Raise `KeyReused` if a request of the run has another answer already."""
+    given: dict[str, dict[str, Any]] = {}
+    for task in state.tasks.values():
+        given |= task.answers
+    for answer in answers:
+        counts = given.get(answer["request_id"])
+        if counts is not None and any(
+            _plain(answer.get(name)) != _plain(counts.get(name)) for name in _ANSWER
+        ):
+            raise KeyReused(
+                "The request was answered otherwise before; to read what the run did then, send "
+                "the answers without `Idempotency-Key`.",
+                param="Idempotency-Key",
+            )
+
+
+_ANSWER = ("approved", "reason", "value")
+
+
 def _plain(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")

@@ -281,8 +281,10 @@ def ag_ui_messages(body: Body) -> list[Body]:
 def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
     """The `messages` of a request, by their place in it."""
     value = body.get("messages")
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         raise CallerError("`messages` must be a list of messages.", param="messages")
+    if not value:
+        raise CallerError("`messages` is empty; send at least one message.", param="messages")
     found = {f"messages[{index}]": message for index, message in enumerate(value)}
     for param, message in found.items():
         _check_object(message, param)

@@ -176,8 +176,11 @@ class ReportsGaps(Format, Protocol):
     The frames of `open` follow the gap. `epoch` belongs to the writer of the state's last event.
     """
 
-    def gap(self, state: State, epoch: int, reason: str) -> Frame:
-        """The frame for a client whose cursor points before `state`, the oldest that is left."""
+    def gap(self, state: State, epoch: int, reason: str, thread_id: str = "") -> Frame:
+        """The frame for a client whose cursor points before `state`, the oldest that is left.
+
+        An empty state means that the run is gone; then `thread_id` is its thread.
+        """
 
     def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
         """An encoder, and the frames that bring an empty client to this state."""

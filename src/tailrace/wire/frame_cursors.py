@@ -43,7 +43,7 @@ class FrameCursorEncoder(Encoder, Protocol):
     def opening_in_pieces(self, epoch: int) -> Iterator[bytes]:
         """The bytes of `opening`. Frames that repeat a long text share the bytes of the text."""
 
-    def gap(self, reason: str) -> Frame:
+    def gap(self, reason: str, thread_id: str) -> Frame:
         """The frame for events that the log no longer has.
 
         It has no id where the state follows: a client that is cut before the state must not resume
@@ -96,9 +96,9 @@ class FrameCursorFormat(DefaultFormat, ABC, Generic[E]):
         encoder = self.at(state)
         return encoder, encoder.opening_in_pieces(epoch)
 
-    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+    def gap(self, state: State, epoch: int, reason: str, thread_id: str = "") -> Frame:
         """The frame for a client whose cursor points before `state`."""
-        return self.at(state).gap(reason)
+        return self.at(state).gap(reason, thread_id)
 
     def in_thread(self, ordinal: int) -> Self:
         """The same frames with a thread's cursors."""

@@ -96,7 +96,7 @@ class TaskFormat(DefaultFormat):
             return lines.raw
         return framed(_place(self._ordinal, lines.epoch), lines.first_seq, lines.publics())
 
-    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+    def gap(self, state: State, epoch: int, reason: str, thread_id: str = "") -> Frame:
         """`task.gap`, without an id where a snapshot follows.
 
         A client that is cut before the snapshot must not resume behind it.

@@ -82,7 +82,7 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
         await run.send(Answer(request_id=request.id, approved=True))
         result = await run.result()
         await run.send(Answer(request_id=request.id, approved=True))
-        with pytest.raises(CallerError, match="has ended and takes no input"):
+        with pytest.raises(CallerError, match="has no request"):
             await run.send({"request_id": "another"})
     assert result.text == "Done."
     assert mail.sent == ["ada@example.org"]

@@ -77,7 +77,7 @@ async def test_5000_sleeping_runs_of_one_principal_do_not_delay_anothers() -> No
 async def test_the_limit_of_unfinished_runs_holds_for_all_processes() -> None:
     store = await SqliteLog.open(":memory:")
     await filled(store, "ann", 3)  # as another process started them
-    one, two = (RunQuota(store, "ann", 5, lambda: None) for _ in range(2))
+    one, two = (RunQuota(store, "ann", 5) for _ in range(2))
     await one.take()
     await two.take()  # a run that starts elsewhere is counted when it is stored
     one.give()

@@ -33,6 +33,7 @@ from tailrace.runtime.event_log.outage import Outage, watched
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.retention import FOREVER, Retention
 from tailrace.runtime.event_log.whole_state import read_whole
+from tailrace.runtime.followers.elsewhere import Followers
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader, RunState, look_at
 from tailrace.runtime.followers.tail import run_not_found
@@ -74,7 +75,18 @@ class Runs:
 
     __slots__ = (
         *("_busy_thread", "_draining", "_found", "_lease", "_new_id", "_now", "_pipeline"),
-        *("_quota", "agents", "bus", "metrics", "name", "outage", "owner", "reader", "retention"),
+        *(
+            "_quota",
+            "agents",
+            "bus",
+            "followers",
+            "metrics",
+            "name",
+            "outage",
+            "owner",
+            "reader",
+            "retention",
+        ),
         *("started", "store", "streams", "worker"),
     )  # an open stream keeps its view
 
@@ -102,6 +114,7 @@ class Runs:
         self.metrics = metrics = Metrics()
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
+        self.followers = Followers(store, self.reader.tails)
         self.streams = Streams(self.reader)
         self._pipeline = Pipeline(
             store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics, now=now
@@ -141,7 +154,8 @@ class Runs:
         return view
 
     def open(self) -> None:
-        """Start the worker and retention, if this process has a worker."""
+        """Start to answer other processes, and the worker and retention if there is a worker."""
+        self.followers.start()
         if self.worker is not None:
             self.worker.start()
             self.retention.start()
@@ -460,6 +474,7 @@ class Runs:
 
     async def close(self) -> None:
         """Stop the worker, write the waiting events, close the store and the bus."""
+        await self.followers.stop()
         await self.retention.stop()
         await self.outage.stop()
         if self.worker is not None:

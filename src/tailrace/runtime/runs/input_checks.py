@@ -17,6 +17,7 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import TaskNode
+from tailrace.ports import Trimmed
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.handoff import handed_to
 from tailrace.runtime.agents.sub_agents import AgentTool
@@ -72,14 +73,15 @@ async def _check_asked(
     if request_id in pending:
         _check_answer(agents.get(look.info.agent), *pending[request_id], answer)
         return
-    if look.info.ended_at is not None:
-        return
     name, seen = msgspec.json.encode(request_id), 0
-    while found := await reader.read_lines(run_id, seen):
-        seen = found[-1].last_seq
-        # Only to refuse a mistake: another event with both texts lets the answer pass.
-        if any(name in lines.raw and _ASKED in lines.raw for lines in found):
-            return
+    try:
+        while found := await reader.read_lines(run_id, seen):
+            seen = found[-1].last_seq
+            # Only to refuse a mistake: another event with both texts lets the answer pass.
+            if any(name in lines.raw and _ASKED in lines.raw for lines in found):
+                return
+    except Trimmed:  # the run has ended, and no log says what it asked
+        return
     shown = ", ".join(list(pending)[:10]) or "none"
     raise NotFound(
         f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from tailrace.core.errors import TailraceError
 from tailrace.ports import EventLog
@@ -28,12 +27,10 @@ class RunQuota:
     Requests that several processes get at the same moment may exceed it by a few runs.
     """
 
-    def __init__(self, log: EventLog, owner: str, limit: int, check: Callable[[], None]) -> None:
-        """`check` raises an error if no run may start for another reason."""
+    def __init__(self, log: EventLog, owner: str, limit: int) -> None:
         self._log = log
         self._owner = owner
         self._limit = limit
-        self._check = check
         self._starting = 0
         self._full_until = 0.0
 
@@ -44,7 +41,6 @@ class RunQuota:
 
     async def take(self) -> None:
         """Take a place for a run that starts; raises `LimitReached`."""
-        self._check()
         if time.monotonic() >= self._full_until:
             unfinished = await self._log.open_runs(self._owner, self._limit)
             if unfinished + self._starting < self._limit:

@@ -13,6 +13,7 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.workers.exits import EXITS
 from tailrace.server.access.auth import (
     ApiKeys,
     Authenticate,
@@ -93,15 +94,25 @@ class Access:
         admitted.set(AdmittedRequest(runs, principal, allowance, still_valid, cookie))
 
     async def _with_ticket(self, request: HTTPConnection) -> tuple[Principal | None, str | None]:
-        """The principal of a ticket or of its cookie. A ticket is used once, and gets a cookie."""
+        """The principal of a ticket or of its cookie. A ticket is used once, and gets a cookie.
+
+        A HEAD request, or a request above a limit, leaves the ticket unused: no stream opens.
+        """
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)
         ticket = request.query_params.get("ticket", "")
         principal = self._tickets.read(ticket, "ticket", path)
         if principal is not None:
             name = f"ticket {hashlib.sha256(ticket.encode()).hexdigest()}"
-            if not await self._runs.store.use_once(name, TICKET_SECONDS):
+            store = self._runs.store
+            if request.scope["method"] == "HEAD":
+                if not await store.used(name):
+                    return principal, None
                 principal = None
+            else:
+                self._allowances.of(principal.id).check()
+                if not await store.use_once(name, TICKET_SECONDS):
+                    principal = None
         if principal is None:
             return self._tickets.read(request.cookies.get(COOKIE, ""), "cookie", path), None
         secure = request.url.scheme == "https"
@@ -125,7 +136,7 @@ async def _sender(auth: Authenticate, request: HTTPConnection) -> Principal | No
     except AuthFailed as error:
         logger.error("%s", error)
         raise AuthFailed(_FAILED) from None
-    except Exception as error:  # noqa: BLE001
+    except (Exception, *EXITS) as error:  # noqa: BLE001
         # Its message and its traceback may hold the key.
         place = error.__traceback__
         while place is not None and place.tb_next is not None:

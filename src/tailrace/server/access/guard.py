@@ -6,6 +6,7 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -28,13 +29,14 @@ from tailrace.core.errors import (
 )
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.server.access.auth import AuthFailed, Unauthorized
-from tailrace.server.access.origins import allowing, host_of, origin_host, preflight
+from tailrace.server.access.origins import allowing, host_of, is_same_origin, origin_host, preflight
 from tailrace.server.idempotency import KeyReused
 from tailrace.server.request_body import BodyTimeout, TooManyBodies
 
 logger = logging.getLogger("tailrace")
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_LOOPBACK_ADDRESS = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 STORE_SECONDS = 4.0
 """How long a request waits for the store; then the answer is 503."""
@@ -65,8 +67,9 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
 class Guard:
     """Middleware that refuses requests of unknown hosts and origins before any route.
 
-    `origins` are pages that may call from another origin. With `any_body` a body need not be JSON,
-    for a proxy that passes requests on.
+    `origins` are pages that may call from another origin. `any_body` is for a proxy that passes
+    requests on: a body need not be JSON, and pages of any port of the hosts pass, because the
+    backend has its own rules for origins.
     """
 
     def __init__(
@@ -114,10 +117,12 @@ class Guard:
         host = host_of(hosts[0]) if len(hosts) == 1 else None
         if host is None:
             return error_response(400, "bad_host", "Send one Host header: name or name:port.")
+        if _LOOPBACK_ADDRESS.fullmatch(host):
+            host = "127.0.0.1"  # no page has such a name, and the server may listen on any of them
         if host not in self._hosts:
             return error_response(421, "wrong_host", _WRONG_HOST)
         for origin in _values(scope, b"origin"):
-            if origin.lower() not in self._origins and origin_host(origin) not in self._hosts:
+            if origin.lower() not in self._origins and not self._is_own(origin, scope, hosts[0]):
                 self._log_refused(origin)
                 return error_response(403, "wrong_origin", _WRONG_ORIGIN)
         if scope.get("method") == "POST" and not self._any_body and _has_body(scope):
@@ -126,6 +131,15 @@ class Guard:
                 message = "Send the body as JSON, with content-type: application/json."
                 return error_response(415, "not_json", message)
         return None
+
+    def _is_own(self, origin: str, scope: Scope, authority: str) -> bool:
+        """Whether a page of this origin came from this server."""
+        if self._any_body:
+            return origin_host(origin) in self._hosts
+        # The browser's own word, which no page can write. A proxy may have changed the `Host`.
+        if _values(scope, b"sec-fetch-site") == ["same-origin"]:
+            return True
+        return is_same_origin(origin, authority, https=scope.get("scheme") in ("https", "wss"))
 
     def _preflight(self, scope: Scope) -> Response | None:
         """The answer to a browser's preflight request; None for other requests."""

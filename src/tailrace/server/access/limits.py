@@ -44,8 +44,7 @@ class Allowance:
 
     def __init__(self, limits: ServerLimits, log: EventLog, owner: str) -> None:
         self._limits = limits
-        # A run whose stream would be refused must not start: the client would start it again.
-        self.runs = RunQuota(log, owner, limits.runs, self.check_stream)
+        self.runs = RunQuota(log, owner, limits.runs)
         self.streams = 0
         self._per_second = limits.requests_per_minute / 60
         self._burst = max(1.0, limits.requests_per_minute / 10)
@@ -54,6 +53,15 @@ class Allowance:
 
     def request(self) -> None:
         """Count a request; raises `LimitReached`."""
+        self._check_request()
+        self._left -= 1
+
+    def check(self) -> None:
+        """Raise `LimitReached` for a request that opens a stream, without counting it."""
+        self._check_request()
+        self.check_stream()
+
+    def _check_request(self) -> None:
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
@@ -63,7 +71,6 @@ class Allowance:
             raise LimitReached(
                 f"You may send {most} requests per minute; wait {wait} s before the next.", wait
             )
-        self._left -= 1
 
     def check_stream(self) -> None:
         """Raise `LimitReached` if no further stream may be opened."""

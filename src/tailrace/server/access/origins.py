@@ -1,7 +1,7 @@
 """Checks the `Host` of a request, and the pages that may call from another origin (CORS).
 
 Every web page that a user opens can reach a server on loopback. So the `Host` must be listed
-(against DNS rebinding), and so must the pages of other sites.
+(against DNS rebinding), and so must the pages of other origins: of other sites and other ports.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ EXPOSED = ("location", "retry-after", "x-should-retry", "x-vercel-ai-ui-message-
 
 PREFLIGHT_SECONDS = 600
 
+_PORTS = {"http": ":80", "https": ":443"}
+"""The port of an origin that names none (RFC 6454, section 4)."""
+
 
 def host_of(authority: str) -> str | None:
     """The name in `name` or `name:port`, also for `[::1]:port`; None for anything else."""
@@ -33,6 +36,22 @@ def origin_host(origin: str) -> str | None:
     """The host of `scheme://host:port`; None for anything else, such as `null`."""
     scheme, colon, authority = origin.partition("://")
     return host_of(authority) if colon and scheme else None
+
+
+def is_same_origin(origin: str, authority: str, *, https: bool) -> bool:
+    """Whether a page of this origin has the scheme, host and port of a request's own URL.
+
+    `authority` is the request's `Host`. A request that arrives as http may have left the browser as
+    https, because a proxy ended TLS. So without `https` pages of both schemes count.
+    """
+    scheme, _, page = origin.lower().partition("://")
+    default = _PORTS.get(scheme)
+    if default is None or (https and scheme != "https"):
+        return False
+    of_page, of_request = (_AUTHORITY.fullmatch(each) for each in (page, authority.lower()))
+    if of_page is None or of_request is None:
+        return False
+    return (of_page[1], of_page[2] or default) == (of_request[1], of_request[2] or default)
 
 
 def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp
 from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
-from tailrace.core.values import Json, dicts_of
+from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.idempotency import keyed_name
+from tailrace.server.idempotency import KeyReused, keyed_name
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.openapi.schemas import ID
@@ -38,7 +38,7 @@ class AgUiApi(HttpApi):
             Route("/ag-ui/{agent}", self.attach, methods=["GET"]),
         ]
 
-    @operation(body=client_schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(409, 423))
+    @operation(body=client_schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(409, 422, 423))
     async def run(self, request: Request) -> ASGIApp:
         """Start a run, or answer the interrupts of the thread's last run.
 
@@ -55,7 +55,7 @@ class AgUiApi(HttpApi):
         # With auth two principals may choose the same id, and neither may notice the other.
         owner = self.runs.owner
         run_id = f"run_{keyed_name(owner, f'ag-ui:{named}')}" if owner else named
-        if (repeated := await self._repeated_request(run_id, thread_id)) is not None:
+        if (repeated := await self._repeated(run_id, thread_id, agent, messages)) is not None:
             return repeated
         previous, new = await self._new(messages)
         if not new:
@@ -65,6 +65,7 @@ class AgUiApi(HttpApi):
             )
         given = [_item(message) for message in new]
         await self._check_results(given, previous)
+        self.connections.sender()  # a run whose stream would be refused must not start
         try:
             run = await self.runs.create(
                 agent,
@@ -76,19 +77,33 @@ class AgUiApi(HttpApi):
             )
         except CallerError:
             # The same request may have arrived twice at the same time.
-            if (repeated := await self._repeated_request(run_id, thread_id)) is not None:
+            if (repeated := await self._repeated(run_id, thread_id, agent, messages)) is not None:
                 return repeated
             raise
         self.abandoned.replaced_by(run)
         return self.stream(ag_ui.FORMAT, run_id)
 
-    async def _repeated_request(self, run_id: str, thread_id: str) -> ASGIApp | None:
-        """The stream of a run that was started before; None if there is no such run."""
+    async def _repeated(
+        self, run_id: str, thread_id: str, agent: str, messages: list[Json]
+    ) -> ASGIApp | None:
+        """The stream of a run that was started before; None if there is no such run.
+
+        Its client may have more messages by now: those of the run. The last before them must be
+        the last that the run was asked.
+        """
         found = await self.runs.find(run_id)
         if found is None:
             return None
         if found.thread_id != thread_id:
             raise NotFound("`runId` is a run of another thread; send a new id.", param="runId")
+        root = (await self.runs.look(run_id)).state.root
+        given = list_of(root.facts.get("input")) if root is not None else []
+        asked = [_item(message) for message in messages if not _is_of(run_id, message)]
+        is_same = not asked or _words(asked[-1]) == _words(given[-1] if given else None)
+        if found.agent != agent or not is_same:
+            raise KeyReused(
+                "`runId` is a run with another question or agent; send a new id.", param="runId"
+            )
         return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
 
     @operation(query={"threadId": {**ID, "required": True}}, answers={200: STREAM, 204: None})
@@ -148,6 +163,20 @@ class AgUiApi(HttpApi):
                     if is_id(run_id) and await self.runs.exists(run_id):
                         return run_id, messages[index + 1 :]
         return None, messages
+
+
+def _is_of(run_id: str, message: Json) -> bool:
+    """Whether this run wrote a message."""
+    if message.get("role") not in _OURS or not isinstance(message.get("id"), str):
+        return False
+    return run_id in runs_of_item(message["id"])
+
+
+def _words(item: Any) -> Any:
+    """An item without the id that its client gave it."""
+    if not isinstance(item, dict):
+        return item
+    return {name: value for name, value in item.items() if name != "id"}
 
 
 def _entries(value: Any) -> list[Json]:

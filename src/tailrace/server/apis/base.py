@@ -23,7 +23,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server import request_fields
 from tailrace.server.access.admission import admitted
 from tailrace.server.access.guard import json_response
-from tailrace.server.idempotency import check_same, keyed_name
+from tailrace.server.idempotency import KeyReused, check_same, check_same_answers, keyed_name
 from tailrace.server.streams.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.streams.large_json import LargeJsonResponse
 from tailrace.server.streams.resume_point import ResumePoint
@@ -65,10 +65,23 @@ class HttpApi:
         return name
 
     async def started(
-        self, key: str | None, agent: str, given: Any, *, forget: bool = False, **fields: Any
+        self,
+        key: str | None,
+        agent: str,
+        given: Any,
+        *,
+        forget: bool = False,
+        follows: bool = True,
+        **fields: Any,
     ) -> RunInfo:
-        """A new run, or the run that a request with the same `Idempotency-Key` has started."""
+        """A new run, or the run that a request with the same `Idempotency-Key` has started.
+
+        `follows`: the request streams the run, or waits for its end.
+        """
         runs = self.runs
+        if follows:
+            # A run whose stream would be refused must not start: the client would start it again.
+            self.connections.sender()
         if key is None:
             return await runs.create(agent, given, forget=forget, **fields)
         name = keyed_name(runs.owner, key)
@@ -85,6 +98,19 @@ class HttpApi:
             asked = {"agent": agent, "input": given, "metadata": None, **named, "options": options}
             check_same((await runs.look(found.run_id)).state, asked)
             return found
+
+    async def check_answers(
+        self, key: str | None, state: State, answers: list[dict[str, Any]]
+    ) -> None:
+        """Raise `KeyReused` if a request with this key started a run, or sent other answers."""
+        if key is None:
+            return
+        if await self.runs.find(f"run_{keyed_name(self.runs.owner, key)}") is not None:
+            raise KeyReused(
+                "`Idempotency-Key` was used to start a run; send a new key.",
+                param="Idempotency-Key",
+            )
+        check_same_answers(state, answers)
 
     async def unknown_calls(
         self, outputs: Iterable[str], known: set[str], previous: str | None

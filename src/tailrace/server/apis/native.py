@@ -194,7 +194,7 @@ class NativeApi(HttpApi):
         request_fields.only(body, schema.__struct_fields__)
         wire = self._format(request)
         stream = request_fields.optional(body, "stream", bool)
-        run = await self._started({**body, **request.path_params}, request)
+        run = await self._started({**body, **request.path_params}, request, follows=bool(stream))
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
         if stream:
             source = RunStream(self.runs, wire, run.run_id)
@@ -214,7 +214,7 @@ class NativeApi(HttpApi):
         """Start a run in a thread: it continues the thread's newest run."""
         return await self.start(request)
 
-    async def _started(self, body: dict[str, Any], request: Request) -> RunInfo:
+    async def _started(self, body: dict[str, Any], request: Request, *, follows: bool) -> RunInfo:
         """The run of a request: a new run, or the run that the same key has started."""
         agent = self.agent(body, "agent")
         previous = request_fields.optional_id(body, "previous_run_id")
@@ -229,6 +229,7 @@ class NativeApi(HttpApi):
             options=request_fields.optional(body, "options", dict),
             metadata=request_fields.optional(body, "metadata", dict),
             forget=request_fields.optional(body, "store", bool) is False,
+            follows=follows,
         )
 
     @operation(

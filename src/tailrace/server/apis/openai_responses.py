@@ -115,8 +115,8 @@ class ResponsesApi(HttpApi):
         given: Any = request_fields.response_input(body)
         previous = request_fields.optional_id(body, "previous_response_id")
         answers = openai_responses.approvals_of(given)
-        if answers and (previous is not None or _is_ours(answers)):
-            return await self._answered(previous, answers)
+        if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
+            return await self._answered(previous, answers, key)
         if previous is not None and openai_responses.is_answered_inside(given):
             raise CallerError(
                 "An `mcp_approval_response` is followed by other items; send the answers alone.",
@@ -144,10 +144,13 @@ class ResponsesApi(HttpApi):
             options=options,
             metadata=request_fields.response_metadata(body),
             forget=body.get("store") is False,
+            follows=body.get("background") is not True or body.get("stream") is True,
         )
         return Segment(run.run_id)
 
-    async def _answered(self, previous: str | None, answers: list[ApprovalResponse]) -> Segment:
+    async def _answered(
+        self, previous: str | None, answers: list[ApprovalResponse], key: str | None
+    ) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
         Answers that are sent again, or to a run that has ended, change nothing.
@@ -166,21 +169,26 @@ class ResponsesApi(HttpApi):
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
+        asked = openai_responses.asked_approvals(look.state, pause)
+        sent = [
+            {
+                "request_id": asked[answer.approval_request_id],
+                "approved": answer.approve,
+                **({} if answer.reason is None else {"reason": answer.reason}),
+            }
+            for answer in answers
+        ]
+        await self.check_answers(key, look.state, sent)
         waiting = openai_responses.open_approvals(look.state, pause)
-        missing = waiting.keys() - {answer.approval_request_id for answer in answers}
+        missing = waiting - {answer.approval_request_id for answer in answers}
         if missing:
             raise CallerError(
                 f"The response asks for more approvals; answer {', '.join(sorted(missing))}, too.",
                 param="input",
             )
-        for answer in answers:
+        for answer, one in zip(answers, sent, strict=True):
             if answer.approval_request_id in waiting:
-                sent = {
-                    "request_id": waiting[answer.approval_request_id],
-                    "approved": answer.approve,
-                    **({} if answer.reason is None else {"reason": answer.reason}),
-                }
-                await self.runs.send(run_id, sent)
+                await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
 
     async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
@@ -441,10 +449,6 @@ def _model(name: str) -> dict[str, Any]:
     """An agent with the fields of both APIs. The time of its creation is not known."""
     theirs = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
     return {"id": name, "object": "model", "created": 0, "owned_by": "tailrace", **theirs}
-
-
-def _is_ours(answers: list[ApprovalResponse]) -> bool:
-    return bool(openai_responses.runs_of_approval(answers[0].approval_request_id))
 
 
 def _not_stored(response_id: str) -> PreviousResponseNotFound:

@@ -101,7 +101,8 @@ class ChatApi(HttpApi):
         if previous is not None:
             answers = await self._answers(previous, new[-1])
             if answers is not None:
-                return await self._answered(previous, answers)
+                key = request.headers.get("idempotency-key")
+                return await self._answered(previous, answers, key)
         run = await self.started(
             request.headers.get("idempotency-key"),
             agent,
@@ -134,13 +135,16 @@ class ChatApi(HttpApi):
         results = vercel_ui.results_of(message, look.state)
         return approvals or None if results is None else [*approvals, *results]
 
-    async def _answered(self, run_id: str, answers: list[dict[str, Any]]) -> ASGIApp:
+    async def _answered(
+        self, run_id: str, answers: list[dict[str, Any]], key: str | None
+    ) -> ASGIApp:
         """Send the answers, and stream what the run does after its pause.
 
         Answers that are sent again, or to a run that has ended, change nothing: the page gets the
         run's message as it is.
         """
         look = await self.runs.look(run_id)
+        await self.check_answers(key, look.state, answers)
         if look.info.ended_at is None:
             for answer in answers:
                 await self.runs.send(run_id, answer)

@@ -67,7 +67,7 @@ ERRORS = {
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
     421: "The server does not answer for this host.",
-    422: "The `Idempotency-Key` was used with another body.",
+    422: "The `Idempotency-Key`, in AG-UI the `runId`, was used with another body.",
     423: "Another run of the thread has not ended.",
     424: "The run failed: the error is that of its agent or model.",
     429: "A limit of the principal is reached; try again after `Retry-After`.",
@@ -179,7 +179,8 @@ class _Document:
                 text = {"description": given.pop("description")} if "description" in given else {}
                 entry = {"name": name, "in": place, **needed, **text, "schema": given}
                 parameters.append(entry)
-        about_key = ABOUT if 422 in about.errors else ""
+        has_key = 422 in about.errors and not route.path.startswith("/ag-ui")  # `runId` is its key
+        about_key = ABOUT if has_key else ""
         rest = " ".join(filter(None, (*rest.split(), about_key)))
         made: Json = {
             "operationId": f"{handler.__name__}_{method.lower()}_{len(self.paths)}",

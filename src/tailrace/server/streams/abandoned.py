@@ -1,7 +1,7 @@
 """Ends what its client cannot end: runs that it left, and questions that it cannot answer.
 
 Chat completions and Anthropic's messages have no request that finds a run again. So a run that was
-started there is cancelled when no client of this server has followed it for a while. Their clients
+started there is cancelled when no client has followed it for a while, at any server. Their clients
 cannot answer a run that asks people either. If no other client answers in time, the request is
 denied and the agent continues: otherwise the client would wait forever.
 
@@ -91,10 +91,7 @@ class AbandonedRuns:
 
     def _check(self, run_id: str) -> None:
         del self._timers[run_id]
-        if self._runs.reader.tails.get(run_id) is not None:
-            self.left(run_id)
-            return
-        self._do(self._cancel(run_id))
+        self._do(self._cancel_unfollowed(run_id))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -146,15 +143,25 @@ class AbandonedRuns:
                 extra=about_run(run),
             )
 
+    async def _cancel_unfollowed(self, run_id: str) -> None:
+        try:
+            run = await self._runs.find(run_id)
+            if run is None or run.ended_at is not None:
+                return
+            followed = await self._runs.followers.are_anywhere(run_id)
+        except TailraceError as error:
+            _log_not_cancelled(run_id, error)
+            return
+        if followed:
+            self.left(run_id)
+        else:
+            await self._cancel(run_id)
+
     async def _cancel(self, run_id: str, reason: str = ABANDONED) -> None:
         try:
             await self._runs.cancel(run_id, reason)
         except TailraceError as error:
-            logger.warning(
-                "run %s has no client and was not cancelled: %s",
-                *(run_id, error),
-                extra=about_run(run_id),
-            )
+            _log_not_cancelled(run_id, error)
 
 
 class AbandonableStream(RunStream):
@@ -169,6 +176,14 @@ class AbandonableStream(RunStream):
         """Stop following. The run may be cancelled later."""
         await super().close()
         self._abandoned.left(self._run_id)
+
+
+def _log_not_cancelled(run_id: str, error: TailraceError) -> None:
+    logger.warning(
+        "run %s has no client and was not cancelled: %s",
+        *(run_id, error),
+        extra=about_run(run_id),
+    )
 
 
 def _requests(state: State) -> list[str]:

@@ -153,6 +153,6 @@ async def thread_point(
     if cursor.ordinal <= last:  # a run that was deleted
         return cursor, b""
     if newest is None:
-        return None, wire.in_thread(last).gap(State(), 0, "beyond_end")
+        return None, wire.in_thread(last).gap(State(), 0, "beyond_end", thread_id)
     # This cursor is beyond the run's end, so the run's stream sends a gap and its state.
     return ThreadCursor(newest.ordinal, Cursor(MAX_CURSOR)), b""

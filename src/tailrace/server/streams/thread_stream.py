@@ -96,7 +96,8 @@ class ThreadStream:
                         sent = time.monotonic()
                     continue
                 if run.ordinal != due:
-                    yield self.wire.in_thread(run.ordinal).gap(State(), 0, missing)
+                    gone = self.wire.in_thread(run.ordinal)
+                    yield gone.gap(State(), 0, missing, self._thread_id)
                     missing = "deleted"
                 try:
                     async with aclosing(await self._run_pieces(run, place)) as pieces:

@@ -78,6 +78,10 @@ class PostgresQueue(Statements):
         """Whether this is the first use of a name."""
         return bool(await self._fetch(sql.USE_ONCE, name, seconds, secrets.token_bytes(16)))
 
+    async def used(self, prefix: str) -> list[str]:
+        """The names with this prefix that are used now."""
+        return [name for (name,) in await self._fetch(sql.USED, prefix)]
+
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
         """Store a letter for a run's writer."""
         token = secrets.token_bytes(16)

@@ -524,6 +524,8 @@ where used.token = $3 or used.until <= clock_timestamp()
 returning 1
 """
 
+USED = "select name from @used where starts_with(name, $1) and until > clock_timestamp()"
+
 
 def on_day(statement: str, day: date) -> str:
     """The statement for the partition of a day."""

@@ -319,6 +319,15 @@ class SqliteLog:
         now = self._now()
         return await self._writer.call(lambda db: queue_of.use_once(db, name, now, now + seconds))
 
+    async def used(self, prefix: str) -> list[str]:
+        """The names with this prefix that are used now."""
+        rows = await self._select(
+            "select name from used where name >= ?1 and name < ?1 || char(0x10ffff) and until > ?2",
+            prefix,
+            self._now(),
+        )
+        return [name for (name,) in rows]
+
     # --- claims --------------------------------------------------------------------------------
 
     async def claim(

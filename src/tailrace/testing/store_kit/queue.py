@@ -89,6 +89,14 @@ class ClaimTests(StoreTests):
     async def test_a_name_is_used_once_by_all_processes(self, store: Store, second: Store) -> None:
         tries = await asyncio.gather(*(opened.use_once("x", 60) for opened in (store, second)))
         assert sorted(tries) == [False, True]
+        assert [await opened.used("x") for opened in (store, second)] == [["x"], ["x"]]
+
+    async def test_the_names_that_are_used_are_listed(self, store: Store) -> None:
+        for name in ("a 1", "a 2", "b 1", "ab"):
+            await store.use_once(name, 60)
+        await store.use_once("a 3", 0.0)
+        assert sorted(await store.used("a ")) == ["a 1", "a 2"]
+        assert await store.used("a_") == await store.used("a%") == []
 
     async def test_a_worker_gets_only_runs_of_its_agents(self, store: Store) -> None:
         await created(store, "r", agent="b")

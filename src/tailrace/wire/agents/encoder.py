@@ -105,7 +105,7 @@ class AgentsEncoder:
         for event, ident in zip(sent, ids, strict=False):
             yield from frame_pieces(msgspec.to_builtins(event), known, id=ident)
 
-    def gap(self, reason: str) -> Frame:
+    def gap(self, reason: str, thread_id: str) -> Frame:
         """`stream_gap_event`, without an id where the state follows."""
         ident = None if self._run.root is not None else self._ids.decode() + "0"
         return sse.frame(_json(StreamGapEvent(reason=reason)), id=ident)

@@ -56,6 +56,8 @@ from tailrace.wire.openai_responses.references import (
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
+    asked_approvals,
+    asks_itself,
     end_of,
     is_answered_inside,
     is_segment_paused,
@@ -77,6 +79,8 @@ __all__ = [
     "ResponsesEncoder",
     "ResponsesFormat",
     "approvals_of",
+    "asked_approvals",
+    "asks_itself",
     "calls_of",
     "compaction_object",
     "compaction_run",

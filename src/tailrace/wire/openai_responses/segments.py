@@ -18,7 +18,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.pauses import Pause
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, list_of
+from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
@@ -222,6 +222,18 @@ def approvals_of(given: Any) -> list[ApprovalResponse]:
     return found[::-1]
 
 
+def asks_itself(given: Any, answers: list[ApprovalResponse]) -> bool:
+    """Whether an `input` has the requests that it answers, and no run of ours made them.
+
+    Then both are history of another API.
+    """
+    asked = {item.get("id") for item in dicts_of(given) if item.get("type") == APPROVAL_REQUEST}
+    return all(
+        answer.approval_request_id in asked and not runs_of_approval(answer.approval_request_id)
+        for answer in answers
+    )
+
+
 def is_answered_inside(given: Any) -> bool:
     """Whether an `input` has answers to approvals before other items."""
     items = list_of(given)
@@ -258,15 +270,23 @@ def pause_of(state: State, ident: str) -> int | None:
     return None
 
 
-def open_approvals(state: State, segment: int) -> dict[str, str]:
-    """The requests at the end of a segment that wait for an answer: their ids, as items and here.
+def asked_approvals(state: State, segment: int) -> dict[str, str]:
+    """The requests at the end of a segment: their ids, as items and here."""
+    root = state.root
+    assert root is not None
+    asked = state.pauses[segment].asked
+    return {approval_id(root.task_id, request.id): request.id for _, request in asked}
+
+
+def open_approvals(state: State, segment: int) -> set[str]:
+    """The requests at the end of a segment that wait for an answer: their ids as items.
 
     A task that has ended waits for nothing.
     """
     root = state.root
     assert root is not None
     return {
-        approval_id(root.task_id, request.id): request.id
+        approval_id(root.task_id, request.id)
         for task_id, request in state.pauses[segment].asked
         if request in state.tasks[task_id].requests
     }

@@ -134,13 +134,16 @@ class RunEncoder(RootEncoder[RunEvent]):
             sent.append(_end(self._state, root, sent))
         return sent
 
-    def gap(self, reason: str) -> Frame:
+    def gap(self, reason: str, thread_id: str) -> Frame:
         """`run.gap`, without an id where the state follows.
 
         A client that is cut before the state must not resume behind it.
         """
-        ident = None if self._state.root is not None else self._ids.decode() + "0"
-        return self._frame(RunEvent("run.gap", {"reason": reason}), ident)
+        event = RunEvent("run.gap", {"reason": reason})
+        if self._state.root is not None:
+            return self._frame(event, None)
+        body = {**self._body(event), "threadId": thread_id}
+        return sse.frame(_json(body), event=event.type, id=self._ids.decode() + "0")
 
     def _frames(self, sent: list[RunEvent], epoch: int, *, opening: bool = False) -> list[Frame]:
         seq = self._state.sequence_number
