@@ -2,9 +2,10 @@
 
 A string; a list of content parts; a message or a list of messages of OpenAI's two APIs, Anthropic
 or the Vercel AI SDK. It may contain outputs of the client's tools, answers to requests of the
-provider, and calls that the server executed (`mcp_call`, or `mcp_tool_use` with its result).
-Reasoning and the provider's own calls are not read, because clients do not have them whole. The
-server replaces references to items by the items. The model reads any other JSON as JSON text.
+provider, and calls that the server executed (`mcp_call`, `mcp_tool_use` with its result, or a part
+of a UI message). Reasoning and the provider's own calls are not read, because clients do not have
+them whole. The server replaces references to items by the items. The model reads any other JSON as
+JSON text.
 """
 
 from __future__ import annotations
@@ -155,11 +156,12 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[InputItem]:
         return
     if isinstance(parts, list):
         # The log lacks the outputs of the client's tools. In a list, messages of the assistant come
-        # from another source: then the log lacks their text, too.
-        given = _split(role, parts)
-        yield from (entry for entry in given if isinstance(entry, ClientOutput | ApprovalAnswer))
-        words = [] if logged else [part for part in parts if _type(part) in ("text", "file")]
-        yield from _split(role, words)
+        # from another source: then the log lacks their text and calls, too.
+        if logged:
+            given = _split(role, parts)
+            yield from (one for one in given if isinstance(one, ClientOutput | ApprovalAnswer))
+        else:
+            yield from _ui_answer(parts)
         return
     content, ident = value.get("content"), value.get("id")
     ours = ident if role == "assistant" and isinstance(ident, str) else ""
@@ -261,6 +263,64 @@ def _client_output(part: Json) -> Iterator[ClientOutput | ApprovalAnswer]:
     if isinstance(call_id, str) and state in ("output-available", "output-error"):
         failed = state == "output-error"
         yield ClientOutput(call_id, _pieces(part.get("errorText" if failed else "output")), failed)
+
+
+def _ui_answer(parts: list[Any]) -> Iterator[InputItem]:
+    """An assistant's UI message: its words, calls and results, in their order."""
+    words: list[Any] = []
+    for part in parts:
+        if _type(part) in ("text", "file"):
+            words.append(part)
+        elif _is_ui_call(part):
+            yield from _split("assistant", words)
+            words = []
+            yield from _ui_call(part, parts)
+    yield from _split("assistant", words)
+
+
+def _is_ui_call(part: Any) -> bool:
+    is_call = isinstance(part, dict) and isinstance(part.get("toolCallId"), str)
+    return is_call and part.get("state") != "input-streaming"
+
+
+def _ui_call(part: Json, parts: list[Any]) -> Iterator[InputItem]:
+    """A call of a UI message, and its result. An input that is a text is a custom tool's."""
+    call_id, given = part["toolCallId"], part.get("input", {})
+    name = part.get("toolName") or str(part.get("type")).removeprefix("tool-")
+    kind = "custom_tool_call" if isinstance(given, str) else "function_call"
+    yield from _use({"type": kind, "call_id": call_id, "name": name, "arguments": given})
+    if part.get("state") == "output-available":
+        yield ClientOutput(call_id, _ui_output(part.get("output"), parts))
+    elif part.get("state") == "output-denied":
+        yield ClientOutput(call_id, [TextPart(text="A person denied the call.")], failed=True)
+    else:
+        yield from _client_output(part)
+
+
+def _ui_output(output: Any, parts: list[Any]) -> list[HistoryPart]:
+    """The output of a tool. The format `vercel-ui` has blocks, and names sub-agents by `task`."""
+    if not isinstance(output, list) or not all(map(_is_block, output)):
+        return _pieces(output)
+    pieces: list[HistoryPart] = []
+    for block in output:
+        if block["type"] == "task":
+            pieces += _ui_task(block.get("task_id"), parts)
+        else:
+            pieces += _pieces(block["data"] if block["type"] == "data" else block)
+    return pieces
+
+
+def _is_block(value: Any) -> bool:
+    kind = _type(value)
+    return kind == "task" or (kind == "data" and "data" in value) or _is_part(value)
+
+
+def _ui_task(task_id: Any, parts: list[Any]) -> list[HistoryPart]:
+    """The answer of a sub-agent: its last message."""
+    shown = [dict_of(part.get("data")) for part in parts if _type(part) == "data-task-item"]
+    of_task = [item for item in shown if item.get("task_id") == task_id]
+    answers = [item.get("block_list") for item in of_task if item.get("type") == "message"]
+    return [piece for block in _list(answers[-1] if answers else None) for piece in _pieces(block)]
 
 
 def _list(value: Any) -> list[Any]:
