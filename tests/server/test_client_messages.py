@@ -83,3 +83,43 @@ async def test_a_chat_that_was_deleted_keeps_its_calls(client: httpx.AsyncClient
         ["user", "And?"],
     ]
     assert (await shown(client))[:3] == [*messages, user("And?")]
+
+
+async def ag_ui(client: httpx.AsyncClient, messages: list[Json], run: str = "r") -> list[Any]:
+    """Ask in the thread `t`: what the model of the agent reads."""
+    body = {"threadId": "t", "runId": run, "messages": messages, "tools": [], "context": []}
+    answer = await client.post("/ag-ui/echo", json={**body, "state": {}, "forwardedProps": {}})
+    assert answer.status_code == 200, answer.text
+    [*_, last] = await shown(client, "ag-ui")
+    found: list[Any] = json.loads(last["content"])
+    return found
+
+
+async def test_ag_ui_messages_that_are_not_for_the_model_stay_in_the_conversation(
+    client: httpx.AsyncClient,
+) -> None:
+    messages: list[Json] = [
+        {"id": "1", "role": "user", "content": "Hi"},
+        {"id": "2", "role": "reasoning", "content": "A thought.", "encryptedValue": "x"},
+        {"id": "3", "role": "activity", "activityType": "progress", "content": {"step": 1}},
+        {"id": "4", "role": "assistant", "content": "An agent's.", "subagentRunId": "c"},
+        {"id": "5", "role": "tool", "content": "x", "toolCallId": "y", "subagentRunId": "c"},
+        {"id": "6", "role": "assistant", "content": "Hello."},
+        {"id": "7", "role": "user", "content": "And?"},
+    ]
+    assert await ag_ui(client, messages) == [
+        ["user", "Hi"],
+        ["assistant", "Hello."],
+        ["user", "And?"],
+    ]
+    assert (await shown(client, "ag-ui"))[:-1] == messages
+    items = await shown(client, "openai-responses")
+    assert [item["role"] for item in items] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_ag_ui_refuses_a_request_without_a_message_for_the_model(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": [{"role": "reasoning", "content": "Hm"}]}
+    answer = await client.post("/ag-ui/echo", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")

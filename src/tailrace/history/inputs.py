@@ -77,6 +77,13 @@ _NOT_READ = (
 )
 
 
+def is_aside(value: Any) -> bool:
+    """Whether an AG-UI message is not for the model: reasoning, an activity, or a sub-agent's."""
+    if not isinstance(value, dict):
+        return False
+    return value.get("role") in ("reasoning", "activity") or "subagentRunId" in value
+
+
 def read_input(value: Any) -> Iterator[InputItem]:
     """The contents of an input, in order."""
     if value is None:
@@ -127,9 +134,14 @@ def _is_part(value: Any) -> bool:
 
 
 def _read(value: Any, *, logged: bool = False) -> Iterator[InputItem]:
-    """Read a message or item. `logged`: the log already has an assistant's UI message."""
+    """Read a message or item, alone (`logged`) or of a list.
+
+    The log already has an assistant's UI message that comes alone.
+    """
     if not isinstance(value, dict):
         yield InputMessage("user", _pieces(value))
+        return
+    if not logged and is_aside(value):
         return
     role, kind = value.get("role"), value.get("type")
     is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of
+from tailrace.history.inputs import is_aside
 from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
@@ -57,7 +58,7 @@ class AgUiApi(HttpApi):
         if (again := await self._again(run_id, thread_id)) is not None:
             return again
         previous, new = await self._new(messages)
-        if not new:
+        if all(map(is_aside, new)):
             raise CallerError(
                 "`messages` has no new message for the agent; send one after its last answer.",
                 param="messages",
@@ -198,6 +199,8 @@ def _no_approval() -> CallerError:
 
 def _item(message: Json) -> Json:
     """A message of AG-UI as an input item that history reads."""
+    if is_aside(message):
+        return message
     named = {"id": message["id"]} if isinstance(message.get("id"), str) else {}
     if message.get("role") == "tool":
         content = message.get("content")
