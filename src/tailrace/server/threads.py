@@ -11,7 +11,9 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
 from tailrace.ports import RunInfo, Trimmed
+from tailrace.runtime.event_log.whole_state import end_fork
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.chain import forked_at
 
@@ -135,8 +137,8 @@ class ThreadList:
     async def conversation(self, runs: Runs, thread_id: str) -> tuple[list[State], int]:
         """The newest run of a thread after the runs that it continues, and their size in bytes.
 
-        A run that was forked counts up to that event. A deleted run ends it, and so does a run of
-        another owner.
+        A run that was forked counts as if it had been cancelled there. A deleted run ends the
+        conversation, and so does a run of another owner.
         """
         info = await runs.latest(thread_id)
         if info is None:
@@ -150,8 +152,12 @@ class ThreadList:
                 look = await runs.look(info.run_id, until)
             except Trimmed:
                 break
-            until = forked_at(look.state)
-            chain.append(look.state)
+            state = look.state
+            if until is not None:
+                state = fork(state)  # the look's is shared
+                end_fork(state)
+            until = forked_at(state)
+            chain.append(state)
             weight += look.weight
             info = await runs.find(info.previous_run_id) if info.previous_run_id else None
         return chain[::-1], weight
