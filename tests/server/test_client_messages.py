@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
-from tailrace import Agent, Tailrace, Task, tool
+from tailrace import Agent, Tailrace, Task, image, tool
 from tailrace.models import Scripted, call, say, think
 from tests.serving import client_of
 
@@ -58,7 +59,8 @@ async def chat(client: httpx.AsyncClient, messages: list[Json], agent: str = "ec
     if agent != "echo":
         return []
     [*_, last] = await shown(client)
-    found: list[Any] = json.loads(last["parts"][-1]["text"])
+    [text] = [part["text"] for part in last["parts"] if part["type"] == "text"]
+    found: list[Any] = json.loads(text)
     return found
 
 
@@ -123,3 +125,99 @@ async def test_ag_ui_refuses_a_request_without_a_message_for_the_model(
     body = {"threadId": "t", "runId": "r", "messages": [{"role": "reasoning", "content": "Hm"}]}
     answer = await client.post("/ag-ui/echo", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
+# --- messages that the client has removed or changed ---------------------------------------------
+
+
+async def test_an_unchanged_chat_continues_its_run(client: httpx.AsyncClient) -> None:
+    await chat(client, [user("Sunny?")], "weather")
+    messages = await shown(client)
+    for message in messages:  # a page may drop them
+        message["parts"] = [part for part in message["parts"] if part["type"] != "reasoning"]
+    read = await chat(client, [*messages, user("And?")])
+    assert read[2][1].startswith("<referencable-item>"), "the model's own version of the result"
+    assert [entry[0] for entry in read] == [
+        *("user", "function_call", "function_call_output", "assistant", "user")
+    ]
+
+
+async def test_a_result_that_the_page_changed_is_what_the_model_reads(
+    client: httpx.AsyncClient,
+) -> None:
+    await chat(client, [user("Sunny?")], "weather")
+    [question, answer] = await shown(client)
+    answer["parts"][2]["output"] = [{"type": "text", "text": "Fog"}]
+    assert await chat(client, [question, answer, user("And?")]) == [
+        ["user", "Sunny?"],
+        ["function_call", "get_weather"],
+        ["function_call_output", "Fog"],
+        ["assistant", "Clear.[^1]"],
+        ["user", "And?"],
+    ]
+    assert (await shown(client))[:3] == [question, answer, user("And?")]
+
+
+async def test_an_answer_alone_that_the_page_changed_is_read(client: httpx.AsyncClient) -> None:
+    await chat(client, [user("one")])
+    [_, answer] = await shown(client)
+    changed = {**answer, "parts": [{"type": "text", "text": "No."}]}
+    assert await chat(client, [changed]) == [["assistant", "No."]]
+
+
+async def test_a_page_that_left_early_continues_the_whole_answer(
+    client: httpx.AsyncClient,
+) -> None:
+    await chat(client, [user("Sunny?")], "weather")
+    [question, answer] = await shown(client)
+    del answer["metadata"]["status"]
+    answer["parts"] = answer["parts"][:2]
+    read = await chat(client, [question, answer, user("And?")])
+    assert [entry[0] for entry in read] == [
+        *("user", "function_call", "function_call_output", "assistant", "user")
+    ]
+
+
+async def test_a_fork_stays_a_fork(client: httpx.AsyncClient) -> None:
+    """A run that goes on from an earlier message continues the earlier run as the thread has it."""
+    await chat(client, [user("one")])
+    [run] = (await client.get("/threads/t")).json()["runs"]
+    body = {"agent": "echo", "input": user("two"), "previous_run_id": run["run_id"]}
+    forked = (await client.post("/threads/t/runs", json={**body, "previous_seq": 2})).json()
+    await client.get(f"/runs/{forked['run_id']}/events")
+    messages = await shown(client)
+    messages[-1]["parts"] = [{"type": "text", "text": "No."}]
+    assert await chat(client, [*messages, user("three")]) == [
+        ["user", "one"],
+        *(["user", "two"], ["assistant", "No."], ["user", "three"]),
+    ]
+    last = (await client.get("/threads/t")).json()["runs"][-1]
+    assert (last["previous_run_id"], last["previous_seq"]) == (run["run_id"], 2)
+
+
+async def test_a_mounted_server_knows_its_blobs_again(tmp_path: Path) -> None:
+    """The page has them with the prefix of the mount."""
+
+    @tool
+    async def draw() -> Any:
+        """Draws."""
+        return image(b"\x89PNG\r\n\x1a\n" + bytes(40_000))
+
+    painter = Agent("painter", model=Scripted([call("draw")], [say("Done.")]), tools=[draw])
+    app = Tailrace([echo, painter], tmp_path / "mounted.db")
+    host = Starlette()
+    host.mount("/ai", app)
+    async with app.running(), client_of(host) as made:
+        made.base_url = httpx.URL("http://localhost/ai")
+        await chat(made, [user("A cat.")], "painter")
+        messages = await shown(made)
+        assert "/ai/blobs/" in json.dumps(messages)
+        await chat(made, [*messages, user("And?")])
+        last = (await made.get("/threads/t")).json()["runs"][-1]
+        assert last["previous_run_id"] == messages[1]["id"]
+        messages[1]["parts"][-1]["text"] = "No."
+        await chat(made, [*messages, user("And?")])
+        last = (await made.get("/threads/t")).json()["runs"][-1]
+        given = (await made.get(f"/runs/{last['run_id']}")).text
+        assert last["previous_run_id"] is None
+        assert given.count("/ai/blobs/") == json.dumps(messages).count("/ai/blobs/")

@@ -152,9 +152,10 @@ async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() ->
         first = await runs.latest("t")
         assert first is not None
         assert (await finished(runs, first.run_id))["replies"] == [[one, two]]
-        ids = (first.run_id, "elsewhere")
-        known, foreign = ({"role": "assistant", "id": i, "parts": []} for i in ids)
-        body["messages"] = [one, known, two, foreign, one]
+        foreign: Json = {"role": "assistant", "id": "elsewhere", "parts": []}
+        # The page has left before it read the answer.
+        known = {**foreign, "id": first.run_id, "metadata": {"task_id": first.run_id}}
+        body["messages"] = [one, two, known, two, foreign, one]
         assert (await client.post("/api/chat", json=body)).status_code == 200
         second = await runs.latest("t")
         assert second is not None
