@@ -41,7 +41,7 @@ from tailrace.runtime.agents.output_types import OutputType
 from tailrace.runtime.agents.time_limit import TimeLimit
 from tailrace.runtime.agents.tool_calls import settle, settle_approvals
 from tailrace.runtime.model_calls.call import call_model
-from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
+from tailrace.runtime.model_calls.request_check import CHOICES, InvalidRequest, check_request
 from tailrace.runtime.tasks.task import CALL_CANCELLED, Task, mcp_approvals
 from tailrace.runtime.tools.tool import Context, Tool
 
@@ -316,7 +316,7 @@ class Loop:
             settings["tool_choice"] = agent.settings["tool_choice"]
         if self.calls_left() == 0 and not client.tools:
             settings["tool_choice"] = "none"
-        if not tools:
+        if not tools and settings["tool_choice"] in CHOICES:  # a name is refused: it is not there
             settings["tool_choice"] = None
         return Request(
             chain=chain,
