@@ -131,6 +131,35 @@ async def test_a_previous_run_that_is_unknown_or_of_another_owner_is_not_found()
         assert await runs.of("me").latest("t") is None
 
 
+async def test_no_run_continues_a_run_that_is_deleted_soon() -> None:
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one", thread_id="t")
+        await finished(runs, first)
+        body: Json = {"agent": "agent", "input": "two", "thread_id": "t", "store": False}
+        second = (await client.post("/runs", json=body)).json()["run_id"]
+        assert (await finished(runs, second))["replies"] == ["one", "two"]
+        third = await finished(runs, await runs.start("agent", "three", thread_id="t"))
+        assert (third["previous_run_id"], third["replies"]) == (first, ["one", "three"])
+        for more in ({}, {"previous_seq": 1}):
+            body = {"agent": "agent", "input": "four", "previous_run_id": second, **more}
+            refused = await client.post("/runs", json=body)
+            assert refused.status_code == 404
+            assert refused.json()["error"]["param"] == "previous_run_id"
+        body = {"model": "agent", "input": "four", "previous_response_id": f"resp_{second}"}
+        assert (await client.post("/v1/responses", json=body)).status_code == 404
+        question = {"role": "user", "id": "q", "parts": [{"type": "text", "text": "four"}]}
+        # A page that shows it sends it, so the model reads it.
+        answer = {"role": "assistant", "id": second, "parts": [{"type": "text", "text": "2"}]}
+        for sent in ({"message": question}, {"messages": [answer, question]}):
+            assert (await client.post("/api/chat", json={"id": "t", **sent})).status_code == 200
+            newest = await runs.latest("t")
+            assert newest is not None
+            given = (await finished(runs, newest.run_id))["replies"]
+            is_whole = "messages" in sent
+            assert given[-1] == ([answer, question] if is_whole else question)
+            assert len(given) == (1 if is_whole else 3)
+
+
 async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
     async with serving() as (runs, _):
         made = [await runs.start("agent", "one", thread_id="t")]

@@ -126,7 +126,10 @@ class HttpApi:
         The run continues it, if the client has it and all runs before it as they are; if not, the
         last run up to which it has. `cut` has the indices of answers that it has only in part.
         """
-        chain, weight = await conversation(self.runs, await self.runs.info(run_id))
+        info = await self.runs.info(run_id)
+        if info.forget:
+            return {"previous_run_id": None}, messages
+        chain, weight = await conversation(self.runs, info)
         root = chain[-1].root
         if root is not None and not root.ended:
             cut = {*cut, *written}

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
+from tailrace.core.ids import is_id
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agents.agent import Agent
@@ -206,9 +207,7 @@ class ResponsesApi(HttpApi):
         if found is None:
             raise _not_stored(response_id)
         look = await self.runs.look(found.run_id)
-        root = look.state.root
-        given = root.facts.get("options") if root is not None else None
-        if isinstance(given, dict) and given.get("store") is False:
+        if look.info.forget:
             raise _not_stored(response_id)
         if found.number:
             options["previous_response_id"] = response_id
@@ -288,7 +287,8 @@ class ResponsesApi(HttpApi):
                     *runs_of_item(openai_responses.own_id(ident)),
                     *openai_responses.runs_of_approval(ident),
                 ):
-                    if await self.runs.exists(run_id):
+                    info = await self.runs.find(run_id) if is_id(run_id) else None
+                    if info is not None and not info.forget:
                         state = await self.runs.state(run_id)
                         output = openai_responses.output_items(state)
                         items |= {item["id"]: item for item in output}

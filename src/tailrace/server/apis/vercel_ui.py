@@ -102,7 +102,7 @@ class ChatApi(HttpApi):
         new: list[Json] = []
         is_whole = body.get("messages") is not None
         if run_id is None and not is_whole:  # the page sends no earlier message
-            newest = await self.runs.latest(chat_id)
+            newest = await self.runs.continued(chat_id)
             run_id = fields["previous_run_id"] = None if newest is None else newest.run_id
         if run_id is not None and (not is_whole or place == len(messages) - 1):
             answers = await self._answers(run_id, messages[-1])
