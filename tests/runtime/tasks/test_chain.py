@@ -223,6 +223,20 @@ async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
         assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
 
 
+async def test_an_item_of_the_input_of_a_response_can_be_named() -> None:
+    async with serving(reads) as (_, client):
+        given = ["one", [{"role": "user", "content": "two"}, {"role": "user", "content": "three"}]]
+        found = [named("msg_1")]
+        for one in given:
+            response = await respond(client, one)
+            listed = await client.get(f"/v1/responses/{response['id']}/input_items?order=asc")
+            found += [named(item["id"]) for item in listed.json()["data"]]
+        last = await respond(client, found[1:])
+        assert json.loads(last["output"][0]["content"][0]["text"]) == ["one", "two", "three"]
+        refused = await client.post("/v1/responses", json={"model": "agent", "input": found[::-1]})
+        assert refused.json()["error"]["param"] == "input[3]"
+
+
 async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:
     async with serving(reads) as (runs, client):
         hers = await runs.start("agent", "hers", owner="her")

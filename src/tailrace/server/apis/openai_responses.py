@@ -281,7 +281,7 @@ class ResponsesApi(HttpApi):
         The items are stored with the new run, so deleting the other run loses nothing.
         """
         items: dict[str, Any] = {}
-        for ident in openai_responses.references(given):
+        for index, ident in openai_responses.references(given).items():
             if ident not in items:
                 for run_id in (
                     *runs_of_item(openai_responses.own_id(ident)),
@@ -292,9 +292,11 @@ class ResponsesApi(HttpApi):
                         state = await self.runs.state(run_id)
                         output = openai_responses.output_items(state)
                         items |= {item["id"]: item for item in output}
+                        asked = openai_responses.input_items(state)
+                        items = {item["id"]: item for item in asked if item["id"] == ident} | items
             if ident not in items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
-                raise NotFound(message, param="input")
+                raise NotFound(message, param=f"input[{index}]")
         found = openai_responses.resolved(given, items)
         if not isinstance(found, list):
             return found

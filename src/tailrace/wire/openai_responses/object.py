@@ -253,10 +253,10 @@ def _input_item(item: Json, ident: str) -> Json:
     return {**whole, **item, "content": content}
 
 
-def references(given: Any) -> list[str]:
-    """The ids of the item references in an `input`."""
-    named = [item.get("id") for item in list_of(given) if _is_reference(item)]
-    return [ident for ident in named if isinstance(ident, str)]
+def references(given: Any) -> dict[int, str]:
+    """The ids of the item references in an `input`, by their places."""
+    named = {at: item.get("id") for at, item in enumerate(list_of(given)) if _is_reference(item)}
+    return {at: ident for at, ident in named.items() if isinstance(ident, str)}
 
 
 def resolved(given: Any, items: Mapping[str, Json]) -> Any:
