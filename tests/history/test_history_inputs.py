@@ -216,6 +216,7 @@ def ui_call(kind: str, call_id: str, state: str, given: Any, **more: Any) -> dic
                     {"type": "mcp_tool_result", "tool_use_id": "b", "is_error": True},
                     {"type": "mcp_tool_result", "content": "nobody's"},
                     {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}},
+                    {"type": "web_search_tool_result", "tool_use_id": "c", "content": [{"a": 1}]},
                     {"type": "text", "text": "Done."},
                 ],
             },
@@ -231,6 +232,20 @@ def ui_call(kind: str, call_id: str, state: str, given: Any, **more: Any) -> dic
         (
             {"role": "assistant", "id": "msg_1", "content": "Hello."},
             [InputMessage("assistant", [TextPart(text="Hello.")], "msg_1")],
+        ),
+        # a refusal as chat completions have it
+        (
+            [
+                {"role": "assistant", "content": None, "refusal": "No."},
+                {"role": "assistant", "refusal": "No."},
+                {"role": "assistant", "content": "Hm.", "refusal": "No."},
+                {"role": "assistant", "content": "Yes.", "refusal": None},
+            ],
+            [
+                *[InputMessage("assistant", [Refusal(refusal="No.")])] * 2,
+                InputMessage("assistant", [TextPart(text="Hm."), Refusal(refusal="No.")]),
+                speech("Yes.", "assistant"),
+            ],
         ),
         # what useChat sends of a conversation that the log does not have
         (

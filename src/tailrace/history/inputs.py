@@ -72,9 +72,9 @@ _NOT_READ = (
     "redacted_thinking",
     "mcp_list_tools",
     "mcp_approval_request",
-    "mcp_tool_result",
     "server_tool_use",
 )
+"""Nor the results of Anthropic's own tools, as `web_search_tool_result`."""
 
 
 def is_aside(value: Any) -> bool:
@@ -155,7 +155,7 @@ def _read(value: Any, *, logged: bool = False) -> Iterator[InputItem]:
         yield from _use(value)
     elif kind == "mcp_call":
         yield from _server_call(value)
-    elif isinstance(role, str) and value.keys() & {"content", "parts", "tool_calls"}:
+    elif isinstance(role, str) and value.keys() & {"content", "parts", "tool_calls", "refusal"}:
         yield from _message(role if role in _ROLES else "user", value, logged=logged)
     elif kind not in _NOT_READ and not str(kind).endswith("_call"):
         yield from _split("user", [value])
@@ -177,7 +177,10 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[InputItem]:
         return
     content, ident = value.get("content"), value.get("id")
     ours = ident if role == "assistant" and isinstance(ident, str) else ""
-    yield from _split(role, content if isinstance(content, list) else [content], ours)
+    spoken = content if isinstance(content, list) else [content]
+    if value.get("refusal"):  # where chat completions have it
+        spoken = [*spoken, {"type": "refusal", "refusal": value["refusal"]}]
+    yield from _split(role, spoken, ours)
     for call in _list(value.get("tool_calls")):
         if isinstance(call, dict):
             named = dict_of(call.get("function") or call.get("custom"))
@@ -204,7 +207,7 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[InputIt
                 yield from _output(results[part["id"]])
         elif isinstance(kind, str) and "toolCallId" in part:
             yield from _client_output(part)
-        elif kind not in _NOT_READ:
+        elif kind not in _NOT_READ and not str(kind).endswith("_tool_result"):
             spoken += _pieces(part)
     if spoken:
         yield InputMessage(role, spoken, item_id)
