@@ -221,7 +221,7 @@ async def test_a_large_conversation_is_sent_in_pieces(
 
 
 async def test_a_deleted_run_ends_the_conversation(client: httpx.AsyncClient) -> None:
-    first = await turn(client, "parrot", "one")
-    await turn(client, "parrot", "two")
-    await client.delete(f"/v1/responses/resp_{first}")
-    assert [one["content"] for one in await listed(client, "ag-ui")] == ["two", "You said two"]
+    first, second, _ = [await turn(client, "parrot", text) for text in ("one", "two", "three")]
+    await client.delete(f"/v1/responses/resp_{second}")
+    assert [one["content"] for one in await listed(client, "ag-ui")] == ["three", "You said three"]
+    assert (await client.get(f"/runs/{first}")).status_code == 200, "it is still stored"

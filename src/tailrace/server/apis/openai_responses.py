@@ -42,6 +42,11 @@ from tailrace.wire.openai_responses import ApprovalResponse
 MAX_ITEMS = 100
 """How many input items an answer holds."""
 
+_DELETED = (
+    "Responses that continue this response no longer know it, nor the responses before it, which "
+    "are still stored."
+)
+
 
 class PreviousResponseNotFound(NotFound):
     """The response that a request continues is not stored, or belongs to another owner."""
@@ -356,10 +361,14 @@ class ResponsesApi(HttpApi):
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:
-        """Delete a response. A response in progress is cancelled first."""
+        """Delete a response. A response in progress is cancelled first.
+
+        Responses that continue it no longer know it, nor the responses before it.
+        """
         await self.runs.delete((await self._asked_for(request)).run_id)
         named = request.path_params["response_id"]
-        return json_response({"id": named, "object": "response", "deleted": True})
+        deleted = {"id": named, "object": "response", "deleted": True}
+        return json_response({**deleted, "message": _DELETED})
 
     @operation(
         query={
