@@ -80,6 +80,13 @@ async def remembers(task: Task) -> None:
         message.text(" ".join(texts))
 
 
+async def echoes(task: Task) -> str:
+    """Say how many messages a model would read, and which; of its own answers the number."""
+    read = [str(one["content"]) for one in history(await task.chain(), "openai_chat").items]
+    words = [text.partition(" read: ")[0] for text in read]
+    return f"{len(words)} read: {' | '.join(words)}"
+
+
 async def recalls(task: Task) -> None:
     """Say what a model would read; ask the client's tool and one of our own on the way."""
     read = history(await task.chain(), "openai_chat").items
@@ -216,6 +223,7 @@ agents: dict[str, AgentFunction] = {
     "recovered": recovered,
     "remembers": remembers,
     "recalls": recalls,
+    "echoes": echoes,
     "stepped": stepped,
     "begins_again": restartable(begins_again),
     "counts": counts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.node import run_node
@@ -24,6 +25,23 @@ TALKS: dict[str, Json] = {
     "server tool": {"agent": "weather", "steps": [{"say": "Paris?"}]},
     "sub-agents": {"agent": "editor", "steps": [{"say": "Longest?"}]},
     "memory": {"agent": "recalls", "steps": [{"say": "one"}, {"say": "two"}]},
+    "removed": {
+        "agent": "echoes",
+        "steps": [
+            *({"say": "one"}, {"say": "two"}, {"say": "three"}),
+            {"remove": [2, 3], "say": "four"},
+            {"change": 1, "to": "No.", "say": "five"},
+            {"say": "six"},
+            {"remove": [8, 9], "say": "seven"},
+        ],
+    },
+    "loaded": {
+        "agent": "echoes",
+        "steps": [
+            *({"say": "one"}, {"say": "two"}, {"attach": True, "load": True}),
+            {"say": "three"},
+        ],
+    },
     "client tool": {"agent": "picker", "steps": [{"say": "Hat?"}, {"tool": "the red one"}]},
     "approved": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": True}}]},
     "denied": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": False}}]},
@@ -126,6 +144,39 @@ def test_the_second_turn_knows_the_first_and_sends_it_back_once(talks: Talks) ->
     assert second.count("15 C") == 1
     roles = [one["role"] for one in talk["turns"][1]["sent"]["messages"]]
     assert roles == ["user", "reasoning", "assistant", "tool", "assistant", "user"]
+
+
+def test_a_model_reads_the_messages_that_the_client_shows_and_no_others(
+    talks: Talks, served: Served
+) -> None:
+    talk = talks["removed"]
+    assert texts_of(talk) == [
+        "No.",
+        "5 read: one | 1 | two | 3 | three",
+        "5 read: one | 1 | three | 5 | four",
+        "7 read: one | No. | three | 5 | four | 5 | five",
+        "9 read: one | No. | three | 5 | four | 5 | five | 7 | seven",
+    ]
+    thread_id = talk["turns"][0]["sent"]["threadId"]
+    reloaded = httpx.get(f"{served.url}/threads/{thread_id}?format=ag-ui").json()
+    assert reloaded == talk["messages"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TALKS if "attach" not in name and name != "leave"]
+)
+def test_messages_that_no_client_changed_are_not_stored_again(
+    talks: Talks, served: Served, name: str
+) -> None:
+    """The next run continues the last run, with its reasoning, references and private parts."""
+    sent = talks[name]["turns"][0]["sent"]
+    runs = httpx.get(f"{served.url}/threads/{sent['threadId']}").json()["runs"]
+    messages = [one for one in talks[name]["messages"] if one["role"] != "activity"]
+    asked = {"id": "next", "role": "user", "content": "Next?"}
+    body = {**sent, "runId": f"next_{sent['threadId']}", "messages": [*messages, asked]}
+    httpx.post(f"{served.url}/ag-ui/echoes", json={**body, "resume": None}).raise_for_status()
+    made = httpx.get(f"{served.url}/runs/{body['runId']}").json()
+    assert (made["input"], made["previous_run_id"]) == ([asked], runs[-1]["run_id"])
 
 
 def test_the_client_runs_its_own_tool(talks: Talks) -> None:

@@ -156,17 +156,23 @@ def test_an_impossible_value_is_refused_with_its_name(
     assert refused.value.param == param
 
 
-def test_a_tool_that_does_not_exist_is_named_in_the_error(client: OpenAI) -> None:
+@pytest.mark.parametrize("model", ["tooled", "reader"], ids=["tools", "no tools"])
+def test_a_tool_that_does_not_exist_is_named_in_the_error(
+    client: OpenAI, reading: Served, model: str
+) -> None:
     choice: Any = {"type": "function", "name": "nope"}
-    response = client.responses.create(model="tooled", input="?", tool_choice=choice)
+    response = client.responses.create(model=model, input="?", tool_choice=choice)
     assert response.status == "failed"
     assert response.error is not None
-    assert response.error.message.startswith("tool_choice is 'nope': write auto")
-    asked: Any = {"model": "tooled", "messages": [{"role": "user", "content": "?"}]}
+    assert response.error.message.startswith("tool_choice is 'nope'")
+    asked: Any = {"model": model, "messages": [{"role": "user", "content": "?"}]}
     with pytest.raises(NotFoundError, match="tool_choice is 'nope'"):
         client.chat.completions.create(
             **asked, tool_choice={"type": "function", "function": {"name": "nope"}}
         )
+    body = {**asked, "max_tokens": 9, "tool_choice": {"type": "tool", "name": "nope"}}
+    refused = httpx.post(f"{reading.url}/v1/messages", json=body)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (404, "not_found_error")
 
 
 @pytest.mark.parametrize(

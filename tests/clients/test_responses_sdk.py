@@ -176,6 +176,10 @@ def test_a_response_that_is_not_stored_cannot_be_continued(client: OpenAI) -> No
             asked(client, previous_response_id=ident)
         assert refused.value.code == "previous_response_not_found"
         assert refused.value.param == "previous_response_id"
+    question = {"role": "user", "content": "Two?"}
+    named: Any = [{"type": "item_reference", "id": first.output[-1].id}, question]
+    with pytest.raises(NotFoundError, match="is not stored here"):
+        asked(client, named)
 
 
 def test_reasoning_comes_with_an_opaque_reference_that_can_be_sent_back(client: OpenAI) -> None:

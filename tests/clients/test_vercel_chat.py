@@ -387,6 +387,30 @@ def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) ->
     ]
 
 
+def test_a_model_reads_the_messages_that_the_page_shows_and_no_others(real: str) -> None:
+    steps: list[Json] = [
+        {"send": "two"},
+        {"send": "three"},
+        {"remove": [2, 3], "send": "four"},
+        {"change": 1, "to": "No.", "send": "five"},
+        {"send": "six"},
+    ]
+    (answer,) = talk(real, [{"id": "changed", "steps": steps}], body={"agent": "echoes"})
+    first = "Is it sunny in Paris?"
+    assert answer["answers"] == [
+        f"3 read: {first} | 1 | two",
+        f"5 read: {first} | 1 | two | 3 | three",
+        f"5 read: {first} | 1 | three | 5 | four",
+        f"7 read: {first} | No. | three | 5 | four | 5 | five",
+        f"9 read: {first} | No. | three | 5 | four | 5 | five | 7 | six",
+    ]
+    reloaded = httpx.get(real.replace("/api/chat", "/threads/changed?format=vercel-ui")).json()
+    assert reloaded == answer["messages"]
+    runs = httpx.get(real.replace("/api/chat", "/threads/changed")).json()["runs"]
+    continued = [run["previous_run_id"] is not None for run in runs]
+    assert continued == [False, True, True, True, False, True]
+
+
 def test_chat_that_sends_its_last_message_alone_continues_its_thread(real: str) -> None:
     steps = [{"send": "two"}, {"send": "add"}, {"send": "three"}]
     chats: list[Json] = [{"id": "alone", "last": True, "steps": steps}]

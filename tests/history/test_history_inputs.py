@@ -33,6 +33,19 @@ IMAGE = ImageUrlPart(image_url=ImageUrl(url=PICTURE))
 BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 
 
+BLOCKS = [
+    {"type": "text", "text": "15 C", "id": 1},
+    {"type": "data", "data": [1]},
+    {"type": "task", "task_id": "t"},
+]
+"""An output as the format `vercel-ui` has it."""
+
+
+def ui_call(kind: str, call_id: str, state: str, given: Any, **more: Any) -> dict[str, Any]:
+    named = {"toolName": "g"} if kind == "dynamic-tool" else {}
+    return {"type": kind, "toolCallId": call_id, "state": state, "input": given, **named, **more}
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -203,6 +216,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                     {"type": "mcp_tool_result", "tool_use_id": "b", "is_error": True},
                     {"type": "mcp_tool_result", "content": "nobody's"},
                     {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}},
+                    {"type": "web_search_tool_result", "tool_use_id": "c", "content": [{"a": 1}]},
                     {"type": "text", "text": "Done."},
                 ],
             },
@@ -218,6 +232,20 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
         (
             {"role": "assistant", "id": "msg_1", "content": "Hello."},
             [InputMessage("assistant", [TextPart(text="Hello.")], "msg_1")],
+        ),
+        # a refusal as chat completions have it
+        (
+            [
+                {"role": "assistant", "content": None, "refusal": "No."},
+                {"role": "assistant", "refusal": "No."},
+                {"role": "assistant", "content": "Hm.", "refusal": "No."},
+                {"role": "assistant", "content": "Yes.", "refusal": None},
+            ],
+            [
+                *[InputMessage("assistant", [Refusal(refusal="No.")])] * 2,
+                InputMessage("assistant", [TextPart(text="Hm."), Refusal(refusal="No.")]),
+                speech("Yes.", "assistant"),
+            ],
         ),
         # what useChat sends of a conversation that the log does not have
         (
@@ -235,6 +263,44 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 {"role": "user", "parts": [{"type": "text", "text": "And now?"}]},
             ],
             [speech("Hi"), speech("Hello.", "assistant"), speech("And now?")],
+        ),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {"type": "text", "text": "Wait."},
+                        ui_call("tool-f", "a", "output-available", {"n": 1}, output={"a": 1}),
+                        ui_call("dynamic-tool", "b", "output-error", "x", errorText="No"),
+                        ui_call("tool-f", "c", "output-available", {}, output=BLOCKS),
+                        {
+                            "type": "data-task-item",
+                            "data": {
+                                "task_id": "t",
+                                "type": "message",
+                                "block_list": [{"type": "text", "text": "An agent's."}],
+                            },
+                        },
+                        ui_call("tool-f", "d", "output-denied", {}),
+                        ui_call("tool-f", "e", "input-available", {}),
+                        ui_call("tool-f", "f", "input-streaming", {}),
+                        {"type": "text", "text": "Done."},
+                    ],
+                }
+            ],
+            [
+                speech("Wait.", "assistant"),
+                InputCall("a", "f", '{"n":1}'),
+                ClientOutput("a", [TextPart(text='{"a":1}')]),
+                InputCall("b", "g", "x", "custom"),
+                ClientOutput("b", [TextPart(text="No")], True),
+                InputCall("c", "f", "{}"),
+                ClientOutput("c", [TextPart(text=t) for t in ("15 C", "[1]", "An agent's.")]),
+                InputCall("d", "f", "{}"),
+                ClientOutput("d", [TextPart(text="A person denied the call.")], True),
+                InputCall("e", "f", "{}"),
+                speech("Done.", "assistant"),
+            ],
         ),
     ],
 )

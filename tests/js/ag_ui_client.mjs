@@ -1,7 +1,9 @@
 // Drives `HttpAgent` of @ag-ui/client over HTTP. The plan on stdin: {url, tools, talks: [{agent,
 // threadId, state?, steps}]}. A step is {say: text}, {tool: content} (answers the pending calls),
 // {resume: payload} (answers the interrupts), {attach: true} (a new client reads the last run
-// again), with {cancelAt: n} (cancels the run after n events) or {abortAt: n} (leaves after n).
+// again; with {load: true} after the messages of the thread up to the last question), with
+// {cancelAt: n} (cancels the run after n events) or {abortAt: n} (leaves after n). Before it,
+// {remove: [index]} and {change: index, to: text} change the client's messages.
 // Out: for each talk what every step received, and the client's messages and state at its end.
 import { HttpAgent } from '@ag-ui/client';
 import { text } from 'node:stream/consumers';
@@ -31,6 +33,11 @@ function client({ agent, threadId, state }, turns) {
 
 async function take(agent, step, turn, before) {
   const parameters = { tools: plan.tools };
+  if (step.remove) agent.messages = agent.messages.filter((_, at) => !step.remove.includes(at));
+  if (step.to) {
+    const changed = { ...agent.messages.at(step.change), content: step.to };
+    agent.messages = agent.messages.with(step.change, changed);
+  }
   const message = (fields) => agent.addMessage({ id: crypto.randomUUID(), ...fields });
   if (step.say) message({ role: 'user', content: step.say });
   for (const toolCallId of step.tool ? before.pending : []) {
@@ -65,11 +72,18 @@ async function take(agent, step, turn, before) {
   await run;
 }
 
+async function untilLastQuestion(threadId) {
+  const response = await fetch(`${plan.url}/threads/${threadId}?format=ag-ui`);
+  const messages = await response.json();
+  return messages.slice(0, messages.findLastIndex(({ role }) => role === 'user') + 1);
+}
+
 async function talk(about) {
   const turns = [];
   let agent = client(about, turns);
   for (const step of about.steps) {
     if (step.attach) agent = client(about, turns);
+    if (step.load) agent.messages = await untilLastQuestion(about.threadId);
     const before = turns.at(-1);
     turns.push({ attach: step.attach, events: [] });
     await take(agent, step, turns.at(-1), before);

@@ -3,7 +3,8 @@
 // loses its connection after so many frames (with `clean`, without any error) and resumes; one with
 // `approve` answers the approvals that it is asked for; one with `last` sends its last message
 // alone. `steps` follow the first message: {send: text}, {regenerate: index},
-// {edit: index, send: text}. Out: how each chat ended.
+// {edit: index, send: text}, {remove: [index], send: text}, and {change: index, to: text, send: text}
+// for a message of the assistant. Out: how each chat ended.
 import { Chat } from '@ai-sdk/react';
 import {
   DefaultChatTransport,
@@ -87,7 +88,13 @@ async function talk({ id, cut, clean, approve, last, steps }) {
 }
 
 // The SDK sends a tool's output by itself, so a step is over when the last message has its text.
-async function take(chat, { send, edit, regenerate }, answers) {
+async function take(chat, { send, edit, regenerate, remove, change, to }, answers) {
+  // As `setMessages` of `useChat` does.
+  if (remove) chat.messages = chat.messages.filter((_, index) => !remove.includes(index));
+  if (change !== undefined) {
+    const parts = [{ type: 'text', text: to, state: 'done' }];
+    chat.messages = chat.messages.with(change, { ...chat.messages.at(change), parts });
+  }
   const messageId = chat.messages.at(regenerate ?? edit ?? 0).id;
   if (regenerate !== undefined) await chat.regenerate({ messageId });
   else await chat.sendMessage(edit === undefined ? { text: send } : { text: send, messageId });

@@ -10,12 +10,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
@@ -25,15 +26,20 @@ from tailrace.app import Tailrace
 from tailrace.core.codec import encode_event
 from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
+from tailrace.core.fold import State
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.access.auth import Principal
 from tailrace.server.server import APIS
 from tailrace.server.transport.connections import Connections
+from tailrace.testing.wire_kit import encoded
+from tailrace.wire.agents.events import AgentsEvent
+from tailrace.wire.base import frame_json
 from tailrace.wire.formats import FORMATS
+from tailrace.wire.run.events import RunFormatEvent
 from tests.effort import EXAMPLES, SEED, SOAK
 from tests.serving import serving
-from tests.traces import TRACES
+from tests.traces import LOGS, TRACES
 
 KEY = {"Authorization": "Bearer right"}
 
@@ -141,6 +147,47 @@ def test_the_document_has_every_event_and_no_broken_reference(document: dict[str
         if isinstance(one, tuple(KNOWN)):
             validator.validate(json.loads(encode_event(one)))
     assert not validator.is_valid({"type": "task.completed"})
+
+
+@pytest.mark.parametrize("name", ["task", "run", "agents"])
+def test_the_document_has_every_frame_of_our_own_formats(
+    document: dict[str, Any], name: str
+) -> None:
+    choice = document["components"]["schemas"][f"{name.capitalize()}Frame"]
+    mapping = choice["discriminator"]["mapping"]
+    seen = set()
+    for frame in frames_of(name):
+        kind = frame["type"]
+        # A schema for each type: `oneOf` would try them all for each delta.
+        schema = {"$ref": mapping[kind], "components": document["components"]}
+        Draft202012Validator(schema).validate(frame)
+        if kind not in seen:
+            seen.add(kind)
+            Draft202012Validator({**choice, "components": document["components"]}).validate(frame)
+    assert seen == set(mapping)
+
+
+@pytest.mark.parametrize(("name", "types"), [("run", RunFormatEvent), ("agents", AgentsEvent)])
+def test_the_types_of_a_format_have_every_field(name: str, types: Any) -> None:
+    for frame in frames_of(name):
+        made = msgspec.to_builtins(msgspec.convert(frame, types))
+        assert {**made, **frame} == made
+
+
+@cache
+def frames_of(name: str) -> list[dict[str, Any]]:
+    """The frames of all traces of this version, live and as a state, and a gap."""
+    wire: Any = FORMATS[name]
+    frames = [wire.gap(State(), 1, "deleted")]
+    for trace in LOGS:
+        state = State()
+        for one, _ in trace.events:
+            state.absorb(one)
+        frames += wire.open(state, 1)[1]
+        frames += [
+            frame for sent in encoded(wire, [one for one, _ in trace.events]) for frame in sent
+        ]
+    return [frame_json(frame) for frame in frames]
 
 
 def test_the_document_names_the_formats_that_a_route_takes(document: dict[str, Any]) -> None:

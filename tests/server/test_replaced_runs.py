@@ -72,8 +72,9 @@ def user(text: str) -> dict[str, Any]:
 
 
 def of_run(run: RunInfo) -> dict[str, Any]:
-    """The message of a run, as a page sends it back."""
-    return {"id": run.run_id, "role": "assistant", "parts": [{"type": "step-start"}]}
+    """The message of a run, as a page sends it back that has left the stream at once."""
+    about = {"metadata": {"task_id": run.run_id}, "parts": [{"type": "step-start"}]}
+    return {"id": run.run_id, "role": "assistant", **about}
 
 
 async def chat(

@@ -167,6 +167,24 @@ async def test_a_branch_shows_the_runs_that_it_continues(client: httpx.AsyncClie
     assert texts == ["one", "You said one", "three", "You said three"]
 
 
+async def test_a_run_that_was_forked_is_shown_as_cancelled_there(
+    client: httpx.AsyncClient,
+) -> None:
+    first = await turn(client, "weather", "Paris?")
+    last = (await client.get("/threads/t")).json()["runs"][0]["last_seq"]
+    for seq in range(1, last + 1):
+        body = {"agent": "parrot", "input": "two", "previous_run_id": first, "previous_seq": seq}
+        run_id = (await client.post("/threads/t/runs", json=body)).json()["run_id"]
+        await client.get(f"/runs/{run_id}/events")
+        messages = await listed(client, "vercel-ui")
+        assert messages[1]["metadata"]["status"] == ("completed" if seq == last else "cancelled")
+        states = {part.get("state", "done") for part in messages[1]["parts"]}
+        assert states <= {"done", "output-available", "output-error"}, seq
+        items = await listed(client, "openai-responses")
+        assert "in_progress" not in [item.get("status") for item in items], seq
+    assert (await client.get(f"/runs/{first}")).json()["status"] == "completed"
+
+
 async def test_an_unknown_thread_is_404_and_a_format_without_messages_400(
     client: httpx.AsyncClient,
 ) -> None:
@@ -203,7 +221,7 @@ async def test_a_large_conversation_is_sent_in_pieces(
 
 
 async def test_a_deleted_run_ends_the_conversation(client: httpx.AsyncClient) -> None:
-    first = await turn(client, "parrot", "one")
-    await turn(client, "parrot", "two")
-    await client.delete(f"/v1/responses/resp_{first}")
-    assert [one["content"] for one in await listed(client, "ag-ui")] == ["two", "You said two"]
+    first, second, _ = [await turn(client, "parrot", text) for text in ("one", "two", "three")]
+    await client.delete(f"/v1/responses/resp_{second}")
+    assert [one["content"] for one in await listed(client, "ag-ui")] == ["three", "You said three"]
+    assert (await client.get(f"/runs/{first}")).status_code == 200, "it is still stored"

@@ -65,10 +65,10 @@ def test_the_input_is_shown_as_items_with_ids() -> None:
 def test_an_input_names_items_by_id_and_gets_them() -> None:
     named = {"type": "item_reference", "id": "msg_1"}
     odd = {"type": "item_reference", "id": 7}
-    assert references("Hello") == []
-    assert references([named, odd, "x", {"type": "message", "id": "msg_2"}]) == ["msg_1"]
-    assert references([{"id": "msg_1"}, {"id": "msg_2", "type": None}]) == ["msg_1", "msg_2"]
-    assert references([{"id": "msg_1", "role": "user"}, {}, {"type": None}]) == []
+    assert references("Hello") == {}
+    assert references([odd, named, "x", {"type": "message", "id": "msg_2"}]) == {1: "msg_1"}
+    assert references([{"id": "msg_1"}, {"id": "msg_2", "type": None}]) == {0: "msg_1", 1: "msg_2"}
+    assert references([{"id": "msg_1", "role": "user"}, {}, {"type": None}]) == {}
     item = {"type": "message", "id": "msg_1"}
     assert resolved([named, odd, "x"], {"msg_1": item}) == [item, odd, "x"]
     assert resolved("Hello", {}) == "Hello"

@@ -2,10 +2,10 @@
 
 A string; a list of content parts; a message or a list of messages of OpenAI's two APIs, Anthropic
 or the Vercel AI SDK. It may contain outputs of the client's tools and answers to requests of
-the provider. It may also contain calls that the server executed (`mcp_call`, or `mcp_tool_use` with
-its result). Reasoning and the provider's own calls are not read, because clients do not have them
-whole. The server replaces references to items by the items. The model reads any other JSON as JSON
-text.
+the provider. It may also contain calls that the server executed (`mcp_call`, `mcp_tool_use` with
+its result, or a part of a UI message). Reasoning and the provider's own calls are not read, because
+clients do not have them whole. The server replaces references to items by the items. The model
+reads any other JSON as JSON text.
 """
 
 from __future__ import annotations
@@ -73,9 +73,16 @@ _NOT_READ = (
     "redacted_thinking",
     "mcp_list_tools",
     "mcp_approval_request",
-    "mcp_tool_result",
     "server_tool_use",
 )
+"""Nor the results of Anthropic's own tools, as `web_search_tool_result`."""
+
+
+def is_aside(value: Any) -> bool:
+    """Whether an AG-UI message is not for the model: reasoning, an activity, or a sub-agent's."""
+    if not isinstance(value, dict):
+        return False
+    return value.get("role") in ("reasoning", "activity") or "subagentRunId" in value
 
 
 def read_input(value: Any) -> Iterator[InputItem]:
@@ -128,9 +135,14 @@ def _is_part(value: Any) -> bool:
 
 
 def _read(value: Any, *, logged: bool = False) -> Iterator[InputItem]:
-    """Read a message or item. `logged`: the log already has an assistant's UI message."""
+    """Read a message or item, alone (`logged`) or of a list.
+
+    The log already has an assistant's UI message that comes alone.
+    """
     if not isinstance(value, dict):
         yield InputMessage("user", _pieces(value))
+        return
+    if not logged and is_aside(value):
         return
     role, kind = value.get("role"), value.get("type")
     is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))
@@ -144,7 +156,7 @@ def _read(value: Any, *, logged: bool = False) -> Iterator[InputItem]:
         yield from _use(value)
     elif kind == "mcp_call":
         yield from _server_call(value)
-    elif isinstance(role, str) and value.keys() & {"content", "parts", "tool_calls"}:
+    elif isinstance(role, str) and value.keys() & {"content", "parts", "tool_calls", "refusal"}:
         yield from _message(role if role in _ROLES else "user", value, logged=logged)
     elif kind not in _NOT_READ and not str(kind).endswith("_call"):
         yield from _split("user", [value])
@@ -157,15 +169,19 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[InputItem]:
         return
     if isinstance(parts, list):
         # The log lacks the outputs of the client's tools. In a list, messages of the assistant come
-        # from another source: then the log lacks their text, too.
-        given = _split(role, parts)
-        yield from (entry for entry in given if isinstance(entry, ClientOutput | ApprovalAnswer))
-        words = [] if logged else [part for part in parts if _type(part) in ("text", "file")]
-        yield from _split(role, words)
+        # from another source: then the log lacks their text and calls, too.
+        if logged:
+            given = _split(role, parts)
+            yield from (one for one in given if isinstance(one, ClientOutput | ApprovalAnswer))
+        else:
+            yield from _ui_answer(parts)
         return
     content, ident = value.get("content"), value.get("id")
     ours = ident if role == "assistant" and isinstance(ident, str) else ""
-    yield from _split(role, content if isinstance(content, list) else [content], ours)
+    spoken = content if isinstance(content, list) else [content]
+    if value.get("refusal"):  # where chat completions have it
+        spoken = [*spoken, {"type": "refusal", "refusal": value["refusal"]}]
+    yield from _split(role, spoken, ours)
     for call in _list(value.get("tool_calls")):
         if isinstance(call, dict):
             named = dict_of(call.get("function") or call.get("custom"))
@@ -192,7 +208,7 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[InputIt
                 yield from _output(results[part["id"]])
         elif isinstance(kind, str) and "toolCallId" in part:
             yield from _client_output(part)
-        elif kind not in _NOT_READ:
+        elif kind not in _NOT_READ and not str(kind).endswith("_tool_result"):
             spoken += _pieces(part)
     if spoken:
         yield InputMessage(role, spoken, item_id)
@@ -263,6 +279,64 @@ def _client_output(part: Json) -> Iterator[ClientOutput | ApprovalAnswer]:
     if isinstance(call_id, str) and state in ("output-available", "output-error"):
         failed = state == "output-error"
         yield ClientOutput(call_id, _pieces(part.get("errorText" if failed else "output")), failed)
+
+
+def _ui_answer(parts: list[Any]) -> Iterator[InputItem]:
+    """An assistant's UI message: its words, calls and results, in their order."""
+    words: list[Any] = []
+    for part in parts:
+        if _type(part) in ("text", "file"):
+            words.append(part)
+        elif _is_ui_call(part):
+            yield from _split("assistant", words)
+            words = []
+            yield from _ui_call(part, parts)
+    yield from _split("assistant", words)
+
+
+def _is_ui_call(part: Any) -> bool:
+    is_call = isinstance(part, dict) and isinstance(part.get("toolCallId"), str)
+    return is_call and part.get("state") != "input-streaming"
+
+
+def _ui_call(part: Json, parts: list[Any]) -> Iterator[InputItem]:
+    """A call of a UI message, and its result. An input that is a text is a custom tool's."""
+    call_id, given = part["toolCallId"], part.get("input", {})
+    name = part.get("toolName") or str(part.get("type")).removeprefix("tool-")
+    kind = "custom_tool_call" if isinstance(given, str) else "function_call"
+    yield from _use({"type": kind, "call_id": call_id, "name": name, "arguments": given})
+    if part.get("state") == "output-available":
+        yield ClientOutput(call_id, _ui_output(part.get("output"), parts))
+    elif part.get("state") == "output-denied":
+        yield ClientOutput(call_id, [TextPart(text="A person denied the call.")], failed=True)
+    else:
+        yield from _client_output(part)
+
+
+def _ui_output(output: Any, parts: list[Any]) -> list[HistoryPart]:
+    """The output of a tool. The format `vercel-ui` has blocks, and names sub-agents by `task`."""
+    if not isinstance(output, list) or not all(map(_is_block, output)):
+        return _pieces(output)
+    pieces: list[HistoryPart] = []
+    for block in output:
+        if block["type"] == "task":
+            pieces += _ui_task(block.get("task_id"), parts)
+        else:
+            pieces += _pieces(block["data"] if block["type"] == "data" else block)
+    return pieces
+
+
+def _is_block(value: Any) -> bool:
+    kind = _type(value)
+    return kind == "task" or (kind == "data" and "data" in value) or _is_part(value)
+
+
+def _ui_task(task_id: Any, parts: list[Any]) -> list[HistoryPart]:
+    """The answer of a sub-agent: its last message."""
+    shown = [dict_of(part.get("data")) for part in parts if _type(part) == "data-task-item"]
+    of_task = [item for item in shown if item.get("task_id") == task_id]
+    answers = [item.get("block_list") for item in of_task if item.get("type") == "message"]
+    return [piece for block in _list(answers[-1] if answers else None) for piece in _pieces(block)]
 
 
 def _list(value: Any) -> list[Any]:

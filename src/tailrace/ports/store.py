@@ -65,6 +65,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None
     trimmed_to: int
     """Retention deleted the events up to this number; 0 for none."""
+    forget: bool = False
+    """Whether it is deleted shortly after its end. No run continues it."""
 
     def keeps(self, seq: int) -> bool:
         """Whether the state after event `seq` can be read: of a trimmed run, only the last."""

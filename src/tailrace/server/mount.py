@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import wraps
+from typing import Any
 
+import msgspec
 from starlette.types import Message, Send
 
 from tailrace.runtime.tasks.blobs import BLOB_PATH
@@ -79,6 +81,16 @@ def prefixed(prefix: str, send: Send) -> Send:
         await send(message)
 
     return send_prefixed
+
+
+def without_prefix(prefix: str, value: Any) -> Any:
+    """A value that a client sends, with the paths of blobs as the log has them."""
+    body = msgspec.json.encode(value)
+    path = re.escape(prefix.encode() + _PATH)
+    if not prefix or not re.search(path, body):
+        return value
+    blob = rb'(?<=[^\\]"|\]\()' + path + rb'(?=[0-9a-f]{%d}["\)])' % _HASH
+    return msgspec.json.decode(re.sub(blob, _PATH, body))
 
 
 def _measured(start: Message, length: int | None) -> Message:

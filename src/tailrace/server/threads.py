@@ -11,7 +11,9 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
 from tailrace.ports import RunInfo, Trimmed
+from tailrace.runtime.event_log.whole_state import end_fork
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.chain import forked_at
 
@@ -51,6 +53,33 @@ def thread_not_found(thread_id: str) -> NotFound:
     return NotFound(
         f"Thread {thread_id} has no runs. Check its id, or start a run in it.", param="thread_id"
     )
+
+
+async def conversation(runs: Runs, info: RunInfo) -> tuple[list[State], int]:
+    """A run after the runs that it continues, and their size in bytes.
+
+    A run that was forked counts as if it had been cancelled there. A deleted run ends the
+    conversation, and so does a run of another owner.
+    """
+    chain: list[State] = []
+    seen: set[str] = set()
+    weight, until = 0, None
+    found: RunInfo | None = info
+    while found is not None and found.run_id not in seen:
+        seen.add(found.run_id)  # a deleted run's id can be used again, further down
+        try:
+            look = await runs.look(found.run_id, until)
+        except Trimmed:
+            break
+        state = look.state
+        if until is not None:
+            state = fork(state)  # the look's is shared
+            end_fork(state)
+        until = forked_at(state)
+        chain.append(state)
+        weight += look.weight
+        found = await runs.find(found.previous_run_id) if found.previous_run_id else None
+    return chain[::-1], weight
 
 
 class ThreadList:
@@ -131,30 +160,6 @@ class ThreadList:
                 for listed in (await self._look(runs, info),)
             ],
         }
-
-    async def conversation(self, runs: Runs, thread_id: str) -> tuple[list[State], int]:
-        """The newest run of a thread after the runs that it continues, and their size in bytes.
-
-        A run that was forked counts up to that event. A deleted run ends it, and so does a run of
-        another owner.
-        """
-        info = await runs.latest(thread_id)
-        if info is None:
-            raise thread_not_found(thread_id)
-        chain: list[State] = []
-        seen: set[str] = set()
-        weight, until = 0, None
-        while info is not None and info.run_id not in seen:
-            seen.add(info.run_id)  # a deleted run's id can be used again, further down
-            try:
-                look = await runs.look(info.run_id, until)
-            except Trimmed:
-                break
-            until = forked_at(look.state)
-            chain.append(look.state)
-            weight += look.weight
-            info = await runs.find(info.previous_run_id) if info.previous_run_id else None
-        return chain[::-1], weight
 
     async def _look(self, runs: Runs, info: RunInfo) -> _Listed:
         """A run's status and question, from its new events. They are searched, not folded."""

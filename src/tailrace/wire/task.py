@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,25 @@ from tailrace.wire.base import (
     Frame,
     event_cursor,
 )
+
+
+class TaskGap(msgspec.Struct, kw_only=True, tag_field="type", tag="task.gap"):
+    """The log does not have the events before this place; a snapshot may follow.
+
+    It is a frame of the stream, not an event of the log.
+    """
+
+    task_id: str
+    sequence_number: int
+    reason: str
+
+
+class TaskSnapshot(msgspec.Struct, kw_only=True, tag_field="type", tag="task.snapshot"):
+    """The state after an event (PROTOCOL.md, section 6), which replaces the client's."""
+
+    task_id: str
+    sequence_number: int
+    state: dict[str, Any]
 
 
 class TaskEncoder:
@@ -82,8 +102,8 @@ class TaskFormat(DefaultFormat):
         return [head, *saved, end]
 
     def _around_state(self, task_id: str, seq: int, epoch: int) -> tuple[bytes, bytes]:
-        frame = self._frame(task_id, seq, epoch, {"type": "task.snapshot"}, {"state": None})
-        head, _, end = frame.rpartition(b"null")
+        frame = self._frame(epoch, TaskSnapshot(task_id=task_id, sequence_number=seq, state={}))
+        head, _, end = frame.rpartition(b"{}")
         return head, end
 
     def frames(self, lines: LogLines) -> bytes:
@@ -101,8 +121,9 @@ class TaskFormat(DefaultFormat):
 
         A client that is cut before the snapshot must not resume behind it.
         """
-        kind, number = {"type": "task.gap"}, state.sequence_number
-        frame = self._frame(_task_id(state), number, epoch, kind, {"reason": reason})
+        number = state.sequence_number
+        gap = TaskGap(task_id=_task_id(state), sequence_number=number, reason=reason)
+        frame = self._frame(epoch, gap)
         data = frame.partition(b"\n")[2]
         return data if state.root is not None else b"id: %b0\n%b" % (_run(self._ordinal), data)
 
@@ -114,17 +135,9 @@ class TaskFormat(DefaultFormat):
         """`epoch-seq`, or `0` for the start."""
         return event_cursor(text)
 
-    def _frame(
-        self,
-        task_id: str,
-        number: int,
-        epoch: int,
-        head: Mapping[str, object],
-        tail: Mapping[str, object],
-    ) -> Frame:
-        body = {**head, "task_id": task_id, "sequence_number": number, **tail}
+    def _frame(self, epoch: int, body: TaskGap | TaskSnapshot) -> Frame:
         data = msgspec.json.encode(body)
-        return template(_place(self._ordinal, epoch)) % (number, data)
+        return template(_place(self._ordinal, epoch)) % (body.sequence_number, data)
 
 
 class TaskInThread(TaskFormat):

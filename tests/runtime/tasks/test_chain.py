@@ -132,6 +132,35 @@ async def test_a_previous_run_that_is_unknown_or_of_another_owner_is_not_found()
         assert await runs.of("me").latest("t") is None
 
 
+async def test_no_run_continues_a_run_that_is_deleted_soon() -> None:
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one", thread_id="t")
+        await finished(runs, first)
+        body: Json = {"agent": "agent", "input": "two", "thread_id": "t", "store": False}
+        second = (await client.post("/runs", json=body)).json()["run_id"]
+        assert (await finished(runs, second))["replies"] == ["one", "two"]
+        third = await finished(runs, await runs.start("agent", "three", thread_id="t"))
+        assert (third["previous_run_id"], third["replies"]) == (first, ["one", "three"])
+        for more in ({}, {"previous_seq": 1}):
+            body = {"agent": "agent", "input": "four", "previous_run_id": second, **more}
+            refused = await client.post("/runs", json=body)
+            assert refused.status_code == 404
+            assert refused.json()["error"]["param"] == "previous_run_id"
+        body = {"model": "agent", "input": "four", "previous_response_id": f"resp_{second}"}
+        assert (await client.post("/v1/responses", json=body)).status_code == 404
+        question = {"role": "user", "id": "q", "parts": [{"type": "text", "text": "four"}]}
+        # A page that shows it sends it, so the model reads it.
+        answer = {"role": "assistant", "id": second, "parts": [{"type": "text", "text": "2"}]}
+        for sent in ({"message": question}, {"messages": [answer, question]}):
+            assert (await client.post("/api/chat", json={"id": "t", **sent})).status_code == 200
+            newest = await runs.latest("t")
+            assert newest is not None
+            given = (await finished(runs, newest.run_id))["replies"]
+            is_whole = "messages" in sent
+            assert given[-1] == ([answer, question] if is_whole else question)
+            assert len(given) == (1 if is_whole else 3)
+
+
 async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
     async with serving() as (runs, _):
         made = [await runs.start("agent", "one", thread_id="t")]
@@ -153,9 +182,10 @@ async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() ->
         first = await runs.latest("t")
         assert first is not None
         assert (await finished(runs, first.run_id))["replies"] == [[one, two]]
-        ids = (first.run_id, "elsewhere")
-        known, foreign = ({"role": "assistant", "id": i, "parts": []} for i in ids)
-        body["messages"] = [one, known, two, foreign, one]
+        foreign: Json = {"role": "assistant", "id": "elsewhere", "parts": []}
+        # The page has left before it read the answer.
+        known = {**foreign, "id": first.run_id, "metadata": {"task_id": first.run_id}}
+        body["messages"] = [one, two, known, two, foreign, one]
         assert (await client.post("/api/chat", json=body)).status_code == 200
         second = await runs.latest("t")
         assert second is not None
@@ -278,6 +308,20 @@ async def test_who_names_less_or_other_items_starts_a_conversation(change: str) 
         second = await respond(client, given)
         info = await runs.info(second["id"].removeprefix("resp_"))
         assert info.previous_run_id is None
+
+
+async def test_an_item_of_the_input_of_a_response_can_be_named() -> None:
+    async with serving(reads) as (_, client):
+        given = ["one", [{"role": "user", "content": "two"}, {"role": "user", "content": "three"}]]
+        found = [named("msg_1")]
+        for one in given:
+            response = await respond(client, one)
+            listed = await client.get(f"/v1/responses/{response['id']}/input_items?order=asc")
+            found += [named(item["id"]) for item in listed.json()["data"]]
+        last = await respond(client, found[1:])
+        assert json.loads(last["output"][0]["content"][0]["text"]) == ["one", "two", "three"]
+        refused = await client.post("/v1/responses", json={"model": "agent", "input": found[::-1]})
+        assert refused.json()["error"]["param"] == "input[3]"
 
 
 async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:

@@ -324,7 +324,7 @@ class Loop:
             settings["tool_choice"] = agent.settings["tool_choice"]
         if self.calls_left() == 0 and not client.tools:
             settings["tool_choice"] = "none"
-        if not tools:
+        if not tools and settings["tool_choice"] in TOOL_CHOICES:  # an unknown name is refused
             settings["tool_choice"] = None
         return Request(
             chain=chain,

@@ -35,11 +35,19 @@ async def read_whole(store: Store, run_id: str, at: int | None = None) -> State:
     With `at`, up to this event: as if the run had been cancelled after it.
     """
     state = await _folded(store, run_id, at)
-    if at is not None and state.root is not None and not state.root.ended:
-        last = ev.TaskCancelled(task_id=run_id, reason=f"It was forked after event {at}.")
-        for event in closing.ending(state.root, last):
-            state.absorb(ev.recorded(event, state.sequence_number + 1))
+    if at is not None:
+        end_fork(state)
     return state
+
+
+def end_fork(state: State) -> None:
+    """End a run as if it had been cancelled after this state: another run was forked there."""
+    root = state.root
+    if root is not None and not root.ended:
+        reason = f"It was forked after event {state.sequence_number}."
+        last = ev.TaskCancelled(task_id=root.task_id, reason=reason)
+        for event in closing.ending(root, last):
+            state.absorb(ev.recorded(event, state.sequence_number + 1))
 
 
 async def _folded(store: Store, run_id: str, last: int | None) -> State:

@@ -181,8 +181,9 @@ class Runs:
         """Begin a run, and return what is known of it once its first event is durable.
 
         It waits from then on for a worker, here or elsewhere. With `forget` it is deleted shortly
-        after its end. The run continues `previous_run_id`, whose thread is the default. None
-        begins a conversation. Without it, the run continues the newest run of its thread. With
+        after its end, and no run continues it. The run continues `previous_run_id`, whose thread is
+        the default. None begins a conversation. Without it, the run continues the newest run of its
+        thread that can be continued. With
         `previous_seq` it is a fork: it continues that run as it was after this event.
         """
         if self.owner is not None or owner is None:
@@ -201,6 +202,12 @@ class Runs:
         earlier = None
         if isinstance(previous_run_id, str):
             earlier = await self.of(owner).info(previous_run_id, "previous_run_id")
+            if earlier.forget:
+                raise NotFound(
+                    f"Run {previous_run_id} has `store: false`: it is deleted soon, and no run "
+                    "continues it. Send its messages in the input.",
+                    param="previous_run_id",
+                )
         continues_newest = previous_run_id is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
@@ -209,7 +216,7 @@ class Runs:
         while info is None:
             place = await next_place(busy, self.store, thread_id, owner, self.cancel)
             if continues_newest:
-                earlier = await self.of(owner).latest(thread_id)
+                earlier = await self.of(owner).continued(thread_id)
             if previous_seq is not None:
                 _check_fork(earlier, previous_seq, named=not continues_newest)
             try:
@@ -326,6 +333,13 @@ class Runs:
     async def latest(self, thread_id: str) -> RunInfo | None:
         """The newest run of a thread, if there is any."""
         return await self.store.newest_run(thread_id, owner=self.owner or "")
+
+    async def continued(self, thread_id: str) -> RunInfo | None:
+        """The run that the next run of a thread continues: the newest that is not deleted soon."""
+        found = await self.latest(thread_id)
+        while found is not None and found.forget:
+            found = await self.find(found.previous_run_id) if found.previous_run_id else None
+        return found
 
     async def newest(self, limit: int, before: str | None = None) -> list[RunInfo]:
         """The newest runs of all threads, newest first; those before run `before`, if given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -13,10 +14,12 @@ from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of, list_of
+from tailrace.history.inputs import InputItem, is_aside, read_input
 from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import KeyReused, keyed_name
+from tailrace.server.mount import without_prefix
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.openapi.schemas import ID
@@ -49,6 +52,7 @@ class AgUiApi(HttpApi):
         thread_id = check_id(request_fields.text(body, "threadId", "send an id"), "threadId")
         named = check_id(request_fields.text(body, "runId", "send an id"), "runId")
         messages = request_fields.ag_ui_messages(body)
+        messages = without_prefix(request.scope.get("root_path", ""), messages)
         resume = body.get("resume")
         if resume:
             return await self._resume(thread_id, _entries(resume))
@@ -57,23 +61,23 @@ class AgUiApi(HttpApi):
         run_id = f"run_{keyed_name(owner, f'ag-ui:{named}')}" if owner else named
         if (repeated := await self._repeated(run_id, thread_id, agent, messages)) is not None:
             return repeated
-        previous, new = await self._new(messages)
-        if not new:
+        fields, new = await self._continued(messages)
+        if all(map(is_aside, new)):
             raise CallerError(
                 "`messages` has no new message for the agent; send one after its last answer.",
                 param="messages",
             )
         given = [_item(message) for message in new]
-        await self._check_results(given, previous)
+        await self._check_results(given, fields["previous_run_id"])
         self.connections.sender()  # a run whose stream would be refused must not start
         try:
             run = await self.runs.create(
                 agent,
                 given,
                 thread_id=thread_id,
-                previous_run_id=previous,
                 run_id=run_id,
                 options=_options(body),
+                **fields,
             )
         except CallerError:
             # The same request may have arrived twice at the same time.
@@ -154,15 +158,25 @@ class AgUiApi(HttpApi):
                 param="messages",
             )
 
-    async def _new(self, messages: list[Json]) -> tuple[str | None, list[Json]]:
+    async def _continued(self, messages: list[Json]) -> tuple[Json, list[Json]]:
         """The run that the messages continue, and the messages that are not in the log."""
-        for index in range(len(messages) - 1, -1, -1):
-            message = messages[index]
-            if message.get("role") in _OURS and isinstance(message.get("id"), str):
-                for run_id in runs_of_item(message["id"]):
-                    if is_id(run_id) and await self.runs.exists(run_id):
-                        return run_id, messages[index + 1 :]
-        return None, messages
+        for message in reversed(messages):
+            for run_id in _runs_of(message):
+                if is_id(run_id) and await self.runs.exists(run_id):
+                    own = [at for at, one in enumerate(messages) if run_id in _runs_of(one)]
+                    return await self.agreed(ag_ui.FORMAT, messages, run_id, _read, written=own)
+        return {"previous_run_id": None}, messages
+
+
+def _runs_of(message: Json) -> list[str]:
+    """The ids that the run has which may have written a message."""
+    is_ours = message.get("role") in _OURS and isinstance(message.get("id"), str)
+    return runs_of_item(message["id"]) if is_ours else []
+
+
+def _read(message: Json) -> Iterator[InputItem]:
+    """What a model would read of a message."""
+    return read_input([_item(message)])
 
 
 def _is_of(run_id: str, message: Json) -> bool:
@@ -228,6 +242,8 @@ def _no_approval() -> CallerError:
 
 def _item(message: Json) -> Json:
     """A message of AG-UI as an input item that history reads."""
+    if is_aside(message):
+        return message
     named = {"id": message["id"]} if isinstance(message.get("id"), str) else {}
     if message.get("role") == "tool":
         content = message.get("content")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,14 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
+from tailrace.core.values import Json
+from tailrace.history.agreement import Read, agreement
 from tailrace.ports import RunInfo
 from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.model_calls.request_check import InvalidRequest, UnknownTool
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks.chain import forked_at
 from tailrace.server import request_fields
 from tailrace.server.access.admission import admitted
 from tailrace.server.access.guard import json_response
@@ -29,10 +32,11 @@ from tailrace.server.streams.large_json import LargeJsonResponse
 from tailrace.server.streams.resume_point import ResumePoint
 from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.sse_response import SseResponse
+from tailrace.server.threads import conversation
 from tailrace.server.transport.asgi import client_left
 from tailrace.server.transport.connections import Connections, WaitingRequest
 from tailrace.wire import openai_responses
-from tailrace.wire.base import Format
+from tailrace.wire.base import Format, ShowsThreads
 
 
 class HttpApi:
@@ -132,6 +136,38 @@ class HttpApi:
             previous = root.facts.get("previous_run_id")
         return left
 
+    async def agreed(
+        self,
+        wire: ShowsThreads,
+        messages: list[Json],
+        run_id: str,
+        read: Read,
+        *,
+        written: Collection[int],
+        cut: Collection[int] = (),
+    ) -> tuple[Json, list[Json]]:
+        """Where a run continues that a client asks for with all its messages, and its input.
+
+        `run_id` is the run of its last answer, and `written` has the indices of that answer.
+        The run continues it, if the client has it and all runs before it as they are; if not, the
+        last run up to which it has. `cut` has the indices of answers that it has only in part.
+        """
+        info = await self.runs.info(run_id)
+        if info.forget:
+            return {"previous_run_id": None}, messages
+        chain, weight = await conversation(self.runs, info)
+        root = chain[-1].root
+        if root is not None and not root.ended:
+            cut = {*cut, *written}
+        shown = partial(_first, wire, chain)
+        compare = partial(agreement, messages, len(chain), shown, read, cut)
+        runs, new = await build(weight, compare)
+        last = chain[runs - 1].root if runs else None
+        fields: Json = {"previous_run_id": None if last is None else last.task_id}
+        if 0 < runs < len(chain):
+            fields["previous_seq"] = forked_at(chain[runs])
+        return fields, new
+
     async def object(
         self, run_id: str, view: Callable[..., dict[str, Any]], *which: int
     ) -> ASGIApp:
@@ -170,6 +206,10 @@ class HttpApi:
     async def _followed(self, run_id: str) -> None:
         async for _ in self.runs.follow(run_id):
             pass
+
+
+def _first(wire: ShowsThreads, chain: list[State], runs: int) -> list[Json]:
+    return wire.messages(chain[:runs])
 
 
 _CLIENTS = {InvalidRequest.code: 400, UnknownTool.code: 404}

@@ -39,7 +39,7 @@ from tailrace.server.streams.resume_point import naming, read_thread_cursor, res
 from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.sse_response import SseResponse
 from tailrace.server.streams.thread_stream import ThreadStream
-from tailrace.server.threads import ThreadList, thread_not_found
+from tailrace.server.threads import ThreadList, conversation, thread_not_found
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
 from tailrace.wire.formats import format_named
 
@@ -158,7 +158,10 @@ class NativeApi(HttpApi):
                 f"Format {name[:80]!r} has no list of messages; use {' or '.join(known)}.",
                 param="format",
             )
-        chain, weight = await self._threads.conversation(self.runs, thread_id)
+        newest = await self.runs.latest(thread_id)
+        if newest is None:
+            raise thread_not_found(thread_id)
+        chain, weight = await conversation(self.runs, newest)
         if weight <= LARGE_BYTES:
             return json_response(wire.messages(chain))
         make = partial(

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
+from tailrace.core.ids import is_id
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agents.agent import Agent
@@ -40,6 +41,11 @@ from tailrace.wire.openai_responses import ApprovalResponse
 
 MAX_ITEMS = 100
 """How many input items an answer holds."""
+
+_DELETED = (
+    "Responses that continue this response no longer know it, nor the responses before it, which "
+    "are still stored."
+)
 
 
 class PreviousResponseNotFound(NotFound):
@@ -229,9 +235,7 @@ class ResponsesApi(HttpApi):
         if found is None:
             raise _not_stored(response_id)
         look = await self.runs.look(found.run_id)
-        root = look.state.root
-        given = root.facts.get("options") if root is not None else None
-        if isinstance(given, dict) and given.get("store") is False:
+        if look.info.forget:
             raise _not_stored(response_id)
         if found.number:
             options["previous_response_id"] = response_id
@@ -302,17 +306,18 @@ class ResponsesApi(HttpApi):
     async def _named(self, given: Any) -> openai_responses.NamedItems:
         """The items of earlier responses that an input names by their ids."""
         found = openai_responses.NamedItems()
-        for ident in openai_responses.references(given):
+        for index, ident in openai_responses.references(given).items():
             if ident not in found.items:
                 for run_id in (
                     *runs_of_item(openai_responses.own_id(ident)),
                     *openai_responses.runs_of_approval(ident),
                 ):
-                    if await self.runs.exists(run_id):
-                        found.add(run_id, await self.runs.state(run_id))
+                    info = await self.runs.find(run_id) if is_id(run_id) else None
+                    if info is not None and not info.forget:
+                        found.add(run_id, await self.runs.state(run_id), ident)
             if ident not in found.items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
-                raise NotFound(message, param="input")
+                raise NotFound(message, param=f"input[{index}]")
         return found
 
     async def _resolved(self, given: Any, named: openai_responses.NamedItems) -> Any:
@@ -379,10 +384,14 @@ class ResponsesApi(HttpApi):
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:
-        """Delete a response. A response in progress is cancelled first."""
+        """Delete a response. A response in progress is cancelled first.
+
+        Responses that continue it no longer know it, nor the responses before it.
+        """
         await self.runs.delete((await self._asked_for(request)).run_id)
         named = request.path_params["response_id"]
-        return json_response({"id": named, "object": "response", "deleted": True})
+        deleted = {"id": named, "object": "response", "deleted": True}
+        return json_response({**deleted, "message": _DELETED})
 
     @operation(
         query={

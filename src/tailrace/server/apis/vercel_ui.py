@@ -12,9 +12,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Send
 
 from tailrace.core.ids import check_id
+from tailrace.core.values import Json
 from tailrace.ports import RunInfo
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
+from tailrace.server.mount import without_prefix
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -94,37 +96,52 @@ class ChatApi(HttpApi):
         if agent is None:
             agent = next(iter(self.runs.agents), "")
         self.runs.check_agent(agent, "agent")
-        previous, new = await self._continued(messages)
-        if previous is None and body.get("messages") is None:  # the page sends no earlier message
-            newest = await self.runs.latest(chat_id)
-            previous = None if newest is None else newest.run_id
-        if previous is not None:
-            answers = await self._answers(previous, new[-1])
+        messages = without_prefix(request.scope.get("root_path", ""), messages)
+        place, run_id = await self._last_answer(messages)
+        fields: Json = {"previous_run_id": run_id}
+        new: list[Json] = []
+        is_whole = body.get("messages") is not None
+        if run_id is None and not is_whole:  # the page sends no earlier message
+            newest = await self.runs.continued(chat_id)
+            run_id = fields["previous_run_id"] = None if newest is None else newest.run_id
+        if run_id is not None and (not is_whole or place == len(messages) - 1):
+            answers = await self._answers(run_id, messages[-1])
             if answers is not None:
                 key = request.headers.get("idempotency-key")
-                return await self._answered(previous, answers, key)
+                return await self._answered(run_id, answers, key)
+        if is_whole:
+            fields, new = await self._continued(messages, place, run_id)
         run = await self.started(
             request.headers.get("idempotency-key"),
             agent,
-            new[0] if len(new) == 1 else new,
+            _input(new) if new else messages[-1],
             thread_id=chat_id,
-            previous_run_id=previous,
+            **fields,
         )
         self.abandoned.replaced_by(run)
         return self._stream(run.run_id)
 
-    async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:
-        """The run that a chat continues, and the messages that are not in the log.
-
-        A chat sends its whole conversation, up to the message that it edits or regenerates. The
-        last message of the assistant names the run. A page that ran a tool sends that message
-        again, with the tool's output.
-        """
+    async def _last_answer(self, messages: list[Json]) -> tuple[int, str | None]:
+        """The last message that a run of ours has written, and the run."""
         for index in range(len(messages) - 1, -1, -1):
             run_id = vercel_ui.run_of(messages[index])
             if run_id is not None and await self.runs.exists(run_id):
-                return run_id, messages[index + 1 :] or messages[index:]
-        return None, messages
+                return index, run_id
+        return -1, None
+
+    async def _continued(
+        self, messages: list[Json], place: int, run_id: str | None
+    ) -> tuple[Json, list[Json]]:
+        """The run that a chat continues, and the messages that are not in the log.
+
+        A chat sends its whole conversation, up to the message that it edits or regenerates. A page
+        that ran a tool sends the answer with its call again, with the tool's output.
+        """
+        if run_id is None:
+            return {"previous_run_id": None}, messages
+        cut = [index for index, message in enumerate(messages) if vercel_ui.is_cut(message)]
+        read = vercel_ui.read
+        return await self.agreed(vercel_ui.FORMAT, messages, run_id, read, written=[place], cut=cut)
 
     async def _answers(self, run_id: str, message: Any) -> list[dict[str, Any]] | None:
         """What a page sends to a run that waits: approvals, and results of calls; None: nothing."""
@@ -183,3 +200,8 @@ class ChatApi(HttpApi):
     ) -> ChatResponse:
         stream = RunStream(self.runs, vercel_ui.FORMAT, run_id, point, snapshot=snapshot)
         return ChatResponse(stream, self.connections, run_id, self._sent)
+
+
+def _input(new: list[Json]) -> Json | list[Json]:
+    """New messages as an input. The log would be expected to have an assistant's message alone."""
+    return new if len(new) > 1 or new[0].get("role") == "assistant" else new[0]

@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from starlette.routing import Route
 
-from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
 from tailrace.core.values import Json
 from tailrace.server.access.admission import PUBLIC, TICKETED
 from tailrace.server.idempotency import ABOUT
 from tailrace.server.openapi.schemas import COMMON, Error, Id
+from tailrace.wire.agents.events import AgentsEvent
+from tailrace.wire.run.events import RunFormatEvent
+from tailrace.wire.task import TaskGap, TaskSnapshot
 
 DocumentedHandler = TypeVar("DocumentedHandler", bound=Callable[..., Any])
 
+_PLACE = "#/components/schemas/"
 SSE = "text/event-stream"
 _FRAME: Json = {"event": {"type": "string"}, "id": {"type": "string"}}
 STREAM: Json = {
@@ -41,13 +44,17 @@ EVENTS: Json = {
             "data": {
                 "type": "string",
                 "anyOf": [
-                    {
-                        "contentMediaType": "application/json",
-                        "contentSchema": {"$ref": "#/components/schemas/Event"},
-                    },
+                    *(
+                        {
+                            "contentMediaType": "application/json",
+                            "contentSchema": {"$ref": f"{_PLACE}{name}"},
+                        }
+                        for name in ("TaskFrame", "RunFrame", "AgentsFrame")
+                    ),
                     {"type": "string"},
                 ],
-                "description": "In the format `task` an event; other formats have their own.",
+                "description": "In the formats `task`, `run` and `agents` as described; the other "
+                "formats are those of other APIs.",
             },
         },
     }
@@ -148,20 +155,37 @@ _SECURITY: Json = {
 }
 
 
+def _choice(types: Iterable[Any], prefix: str = "") -> tuple[Json, Json]:
+    """The schema of any of these tagged types, and the schemas that it refers to."""
+    types = list(types)
+    refs, parts = msgspec.json.schema_components(types, ref_template=_PLACE + prefix + "{name}")
+    tags = [str(one.__struct_config__.tag) for one in types]
+    mapping = {tag: ref["$ref"] for tag, ref in zip(tags, refs, strict=True)}
+    return _any_of(mapping), {prefix + name: schema for name, schema in parts.items()}
+
+
+def _any_of(mapping: dict[str, str]) -> Json:
+    refs = [{"$ref": ref} for ref in mapping.values()]
+    return {"oneOf": refs, "discriminator": {"propertyName": "type", "mapping": mapping}}
+
+
 class _Document:
     def __init__(self) -> None:
         self.paths: dict[str, Json] = {}
         self.schemas: dict[str, Json] = {}
 
     def events(self) -> dict[str, Json]:
-        """The schema of every event, and `Event` for any of them."""
-        refs, parts = msgspec.json.schema_components(
-            KNOWN, ref_template="#/components/schemas/{name}"
-        )
-        tags = event_schema()["discriminator"]["mapping"].keys()
-        mapping = {tag: ref["$ref"] for tag, ref in zip(tags, refs, strict=True)}
-        about = {"propertyName": "type", "mapping": mapping}
-        return {**parts, "Event": {"oneOf": list(refs), "discriminator": about}}
+        """The schema of every event and frame of our own formats.
+
+        `Event` is any event. `TaskFrame`, `RunFrame` and `AgentsFrame` are any frame of a format.
+        """
+        events, parts = _choice(KNOWN)
+        others, more = _choice((TaskGap, TaskSnapshot))
+        mapping = {**events["discriminator"]["mapping"], **others["discriminator"]["mapping"]}
+        found = {**parts, **more, "Event": events, "TaskFrame": _any_of(mapping)}
+        runs, parts = _choice(get_args(RunFormatEvent))
+        agents, more = _choice(get_args(AgentsEvent), "agents.")  # `AgentName` is there twice
+        return {**found, **parts, **more, "RunFrame": runs, "AgentsFrame": agents}
 
     def add(self, route: Route, method: str, *, keys: bool) -> None:
         handler = route.endpoint.func if isinstance(route.endpoint, partial) else route.endpoint

@@ -13,7 +13,7 @@ from tailrace.core.codec import PROTOCOL
 
 INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, last_seq, epoch,
     attempts, extract(epoch from created_at)::float8 as created_at,
-    extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
+    extract(epoch from ended_at)::float8 as ended_at, trimmed_to, forget"""
 
 # $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 token,
 # $7 public, $8 private, $9 and $10 their checksums, $11 forget, $12 epoch,

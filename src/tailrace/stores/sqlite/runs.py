@@ -42,12 +42,13 @@ def create(db: apsw.Connection, run: NewRun, now: float) -> RunInfo | None:
         created_at=now,
         ended_at=None,
         trimmed_to=0,
+        forget=run.forget,
     )
     db.execute(
         # The column `metadata` has no use: `task.created` has the metadata of a run.
-        f"insert into runs ({_INFO}, metadata, last_letter, forget, protocol, queued)"  # noqa: S608
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'', 0, ?, ?, ?)",
-        (*msgspec.structs.astuple(info), run.forget, run.protocol, run.queued),
+        f"insert into runs ({_INFO}, metadata, last_letter, protocol, queued)"  # noqa: S608
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'', 0, ?, ?)",
+        (*msgspec.structs.astuple(info), run.protocol, run.queued),
     )
     batches_of.first(db, run)
     return info
@@ -57,7 +58,8 @@ def infos(db: apsw.Connection, where: str, *values: Any) -> list[RunInfo]:
     """The runs of a `where`."""
     rows = db.execute(f"select {_INFO} from runs where {where}", values)  # noqa: S608
     names = RunInfo.__struct_fields__
-    return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
+    found = (dict(zip(names, row, strict=True)) for row in rows)
+    return [RunInfo(**{**row, "forget": bool(row["forget"])}) for row in found]
 
 
 def info(db: apsw.Connection, run_id: str) -> RunInfo | None:

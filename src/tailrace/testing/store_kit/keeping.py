@@ -257,6 +257,8 @@ class KeepingTests(StoreTests):
         await created(store, "live", forget=True)
         await ended(store, "kept")
         await ended(store, "gone", forget=True)
+        found = [await store.info(run_id) for run_id in ("live", "kept", "gone")]
+        assert [info is not None and info.forget for info in found] == [True, False, True]
         forever = float("inf")
         kept = {"full_for": forever, "snapshot_for": forever}
         assert await store.expired(**kept) == ([], [])

@@ -14,7 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 from tailrace.core.values import Json, text_or_none
 from tailrace.history.content import HistoryPart, joined, plain
-from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, read_input
+from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, is_aside, read_input
 from tailrace.wire.base import Frame, frame_json
 
 
@@ -40,6 +40,8 @@ class _Messages:
         is_named = isinstance(value, list) and any(map(_own_id, value))
         for group in [[item] for item in value] if is_named else [value]:
             named = _own_id(group[0]) if is_named else None
+            if is_named and is_aside(group[0]):
+                self._add({"id": f"{run_id}_in{len(self.all)}", **group[0]})
             for given in read_input(group):
                 ident = f"{run_id}_in{len(self.all)}"
                 if named is not None and named not in self._by_id:

@@ -13,7 +13,14 @@ from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.core.values import Json, list_of
 from tailrace.history.content import joined, plain, reachable
-from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage, read_input
+from tailrace.history.inputs import (
+    ClientOutput,
+    InputCall,
+    InputItem,
+    InputMessage,
+    is_aside,
+    read_input,
+)
 from tailrace.history.openai_responses import content_part
 from tailrace.wire.openai_responses.items import ITEM, cut_short, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.segments import (
@@ -210,7 +217,7 @@ def input_items(state: State, segment: int | None = None) -> list[Json]:
 
 def _is_item(value: Any) -> bool:
     """Whether a value is an item or a message of this API, which is shown as it came."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or is_aside(value):
         return False
     if "role" not in value:
         return isinstance(value.get("type"), str) and value["type"] not in PARTS

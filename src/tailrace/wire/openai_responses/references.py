@@ -15,7 +15,7 @@ from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, list_of
 from tailrace.history.inputs import read_input
 from tailrace.wire.openai_responses.items import APPROVAL_REQUEST
-from tailrace.wire.openai_responses.object import output_items
+from tailrace.wire.openai_responses.object import input_items, output_items
 from tailrace.wire.openai_responses.segments import is_own_approval
 
 BY_ITEMS: Json = {"previous_response_id": None}
@@ -32,8 +32,10 @@ class NamedItems:
         self.runs: dict[str, tuple[str, State]] = {}
         """The run of each item."""
 
-    def add(self, run_id: str, state: State) -> None:
-        """Add the items of a run."""
+    def add(self, run_id: str, state: State, ident: str | None = None) -> None:
+        """Add the items of a run's output, and the item of its input that has this id."""
+        asked = input_items(state) if ident is not None else ()
+        self.items |= {item["id"]: item for item in asked if item["id"] == ident}
         for item in output_items(state):
             self.items[item["id"]] = item
             self.runs[item["id"]] = (run_id, state)
@@ -46,10 +48,10 @@ class Continued(NamedTuple):
     rest: list[Any]
 
 
-def references(given: Any) -> list[str]:
-    """The ids of the item references in an `input`."""
-    named = [item.get("id") for item in list_of(given) if _is_reference(item)]
-    return [ident for ident in named if isinstance(ident, str)]
+def references(given: Any) -> dict[int, str]:
+    """The ids of the item references in an `input`, by their places."""
+    named = {at: item.get("id") for at, item in enumerate(list_of(given)) if _is_reference(item)}
+    return {at: ident for at, ident in named.items() if isinstance(ident, str)}
 
 
 def resolved(given: Any, items: Mapping[str, Json]) -> Any:

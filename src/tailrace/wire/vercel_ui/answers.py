@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
+from tailrace.core.state import ENDED
 from tailrace.core.values import text_or_none
+from tailrace.history.inputs import InputItem, read_input
 from tailrace.wire.vercel_ui.object import waiting_call
 
 
@@ -21,6 +24,19 @@ def run_of(message: Any) -> str | None:
     # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
     found = named if isinstance(named, str) else message.get("id")
     return text_or_none(found)
+
+
+def is_cut(message: Any) -> bool:
+    """Whether a page did not receive an answer of ours to the end of its run."""
+    metadata = message.get("metadata") if isinstance(message, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("task_id"), str):
+        return False
+    return metadata.get("status") not in ENDED
+
+
+def read(message: Any) -> Iterator[InputItem]:
+    """What a model would read of a UI message."""
+    return read_input([message])
 
 
 class _Approval(msgspec.Struct):

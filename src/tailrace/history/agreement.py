@@ -1,0 +1,144 @@
+"""How far the messages that a client sends are those of a chain of runs.
+
+A client of `/api/chat` or `/ag-ui` sends its whole conversation. It may have removed or changed
+messages, and no model may read again what it removed. So the new run continues the last run up to
+which both agree, and the client's other messages are its input.
+
+Messages agree if a model would read the same: words, files, calls and results. Ids, metadata,
+reasoning and data are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from tailrace.core.items import TextPart
+from tailrace.core.values import Json
+from tailrace.history.content import HistoryPart, is_blank
+from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage
+
+Read = Callable[[Json], Iterable[InputItem]]
+"""What a model would read of a message."""
+
+_Word = tuple[str, HistoryPart] | InputCall
+"""A part of a message with its role, or a call."""
+
+
+class Agreement(NamedTuple):
+    """How many runs of a chain the client has as they are, and its messages after them."""
+
+    runs: int
+    new: list[Json]
+
+
+def agreement(
+    messages: list[Json],
+    runs: int,
+    shown: Callable[[int], list[Json]],
+    read: Read,
+    cut: Collection[int] = (),
+) -> Agreement:
+    """Compare the messages of a client with `shown(n)`, those of the first n of `runs` runs.
+
+    `cut` has the indices of answers that the client did not receive to their end. They may lack
+    what follows.
+    """
+    sent = _Talk(messages, read)
+    low, high, middle = 0, runs, runs
+    new = messages
+    while low < high:
+        rest = sent.after(_Talk(shown(middle), read), cut)
+        if rest is None:
+            high = middle - 1
+        else:
+            low, new = middle, rest
+        middle = (low + high + 1) // 2
+    return Agreement(low, new)
+
+
+class _Talk:
+    """A list of messages as a model would read it."""
+
+    def __init__(self, messages: list[Json], read: Read) -> None:
+        self.messages = messages
+        self.words: list[tuple[_Word, int]] = []
+        self.results: dict[str, tuple[ClientOutput, int]] = {}
+        """By call. A client may add a result at the end of its list, or behind the call."""
+        self._starts: list[int] = []
+        for index, message in enumerate(messages):
+            self._starts.append(len(self.words))
+            for one in read(message):
+                if isinstance(one, InputMessage):
+                    pieces = (piece for piece in one.pieces if not is_blank(piece))
+                    self.words += (((one.role, piece), index) for piece in pieces)
+                elif isinstance(one, InputCall):
+                    self.words.append((one, index))
+                elif isinstance(one, ClientOutput):
+                    self.results.setdefault(one.call_id, (one, index))
+        self._starts.append(len(self.words))
+
+    def after(self, shown: _Talk, cut: Collection[int]) -> list[Json] | None:
+        """The messages that are not in `shown`; None unless these messages begin with `shown`."""
+        places = {
+            place: index
+            for index in cut
+            for place in range(self._starts[index], self._starts[index + 1] + 1)
+        }
+        taken: set[int] = set()
+        calls: dict[str, int] = {}
+        place = 0
+        for word, _ in shown.words:
+            mine, index = self.words[place] if place < len(self.words) else (None, -1)
+            if mine != word and (place not in places or not _is_answer(word)):
+                return None
+            if mine == word or _begins(mine, word):
+                place += 1
+                if isinstance(word, InputCall):
+                    calls[word.call_id] = index
+            else:  # the client lacks this word
+                index = places[place]
+            taken.add(index)
+        for call_id, (result, _) in shown.results.items():
+            own, index = self.results.get(call_id, (None, -1))
+            if own is not None:
+                taken.add(index)
+            if own != result and (own is not None or calls.get(call_id, -1) not in (-1, *cut)):
+                return None
+        return None if self._takes_part(shown, taken, place) else self._rest(shown, taken)
+
+    def _takes_part(self, shown: _Talk, taken: set[int], place: int) -> bool:
+        """Whether a message was taken that has more than `shown`.
+
+        The last message may have more results: it is sent again with them.
+        """
+        last = len(self.messages) - 1
+        more = {index for _, index in self.words[place:]}
+        added = self.results.keys() - shown.results.keys()
+        more.update(index for call_id in added if (index := self.results[call_id][1]) != last)
+        return bool(more & taken)
+
+    def _rest(self, shown: _Talk, taken: set[int]) -> list[Json]:
+        end = max(taken, default=-1)
+        known = {message.get("id") for message in shown.messages}
+        read = {index for _, index in (*self.words, *self.results.values())}
+        return [
+            message
+            for index, message in enumerate(self.messages)
+            if index not in taken
+            and (index in read or (index > end and message.get("id") not in known))
+        ]
+
+
+def _is_answer(word: _Word) -> bool:
+    return isinstance(word, InputCall) or word[0] == "assistant"
+
+
+def _begins(mine: _Word | None, word: _Word) -> bool:
+    """Whether a text is the beginning of another."""
+    if mine is None or isinstance(mine, InputCall) or isinstance(word, InputCall):
+        return False
+    (role, text), (other, whole) = mine, word
+    if role != other or not isinstance(text, TextPart) or not isinstance(whole, TextPart):
+        return False
+    return whole.text.startswith(text.text)
