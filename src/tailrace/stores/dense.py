@@ -10,7 +10,6 @@ unpacking them. Rows of long runs fill whole pages either way, so they stay fram
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import chain
 from struct import Struct
 
 import msgspec
@@ -79,28 +78,25 @@ def frames(raw: bytes, first_seq: int, epoch: int) -> bytes:
     """The frames of the native stream, byte for byte as they were."""
     found = _decoder.decode(raw)
     texts = Struct(found.sizes).unpack(found.text)
-    numbers = _numbers(first_seq, len(texts))
     begin = b"id: %b" % place(epoch)
-    # Six pieces for each event. Slices set a column of them at once, which takes a third of the
-    # time of a loop.
-    pieces = [begin] * (6 * len(texts))
-    pieces[1::6] = pieces[3::6] = numbers
-    pieces[5::6] = texts
-    at, end = 0, b""
+    pieces = [begin]  # and six for each event, the last of which begins the next
     for group in found.groups:
-        stop = at + 6 * group.count
-        pieces[at:stop:6] = [group.end + b"\n\n" + begin] * group.count
-        pieces[at] = end + begin
-        pieces[at + 2 : stop : 6] = [b"\ndata: " + group.head + _NUMBER] * group.count
-        pieces[at + 4 : stop : 6] = [group.middle] * group.count
-        at, end = stop, group.end + b"\n\n"
-    return b"".join([*pieces, end])
+        head, end = b"\ndata: " + group.head + _NUMBER, group.end + b"\n\n" + begin
+        pieces += [b"", head, b"", group.middle, b"", end] * group.count
+    # Slices set what differs in one step each, which takes a third of the time of a loop.
+    pieces[1::6] = pieces[3::6] = _numbers(first_seq, len(texts))
+    pieces[5::6] = texts
+    pieces[-1] = pieces[-1][: -len(begin)]
+    return b"".join(pieces)
 
 
 def _numbers(first: int, count: int) -> list[bytes]:
-    blocks = range(first // _BLOCK, (first + count) // _BLOCK + 1)
-    found = list(chain.from_iterable(map(_block, blocks)))
-    return found[first % _BLOCK :][:count]
+    block, start = divmod(first, _BLOCK)
+    found = _block(block)[start : start + count]
+    while len(found) < count:
+        block += 1
+        found += _block(block)[: count - len(found)]
+    return found
 
 
 @lru_cache(64)
