@@ -31,6 +31,7 @@ from tailrace.core.state import ItemNode, TaskNode
 from tailrace.history.entries import REFUSED_INPUT
 from tailrace.history.inputs import user_text
 from tailrace.ports import Request, ToolSpec
+from tailrace.ports.model import TOOL_CHOICES
 from tailrace.runtime.agents import handoff, takeover
 from tailrace.runtime.agents.answer_check import accepts_answer, read_outcome
 from tailrace.runtime.agents.client_options import ClientRequest, client_request, leaves_calls
