@@ -329,7 +329,7 @@ def test_an_error_of_a_start_names_its_field_or_header(url: str) -> None:
     ("path", "body", "param"),
     [
         ("/v1/responses", {"model": "none", "input": "?"}, "model"),
-        ("/v1/responses", {"input": [{"type": "item_reference", "id": "msg_none_1"}]}, "input"),
+        ("/v1/responses", {"input": [{"type": "item_reference", "id": "msg_none_1"}]}, "input[0]"),
         ("/v1/responses", {"input": "?", "conversation": "c"}, "conversation"),
         ("/v1/responses", {"input": "?", "prompt": {"id": "p"}}, "prompt"),
         ("/v1/chat/completions", {"model": "none", "messages": [{}]}, "model"),

@@ -68,8 +68,8 @@ class Guard:
     """Middleware that refuses requests of unknown hosts and origins before any route.
 
     `origins` are pages that may call from another origin. `any_body` is for a proxy that passes
-    requests on: a body need not be JSON, and pages of any port of the hosts pass, because the
-    backend has its own rules for origins.
+    requests on: a body need not be JSON, and pages of any port of the hosts pass. The backend has
+    its own rules for origins.
     """
 
     def __init__(

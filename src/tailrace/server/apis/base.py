@@ -149,8 +149,9 @@ class HttpApi:
         """Where a run continues that a client asks for with all its messages, and its input.
 
         `run_id` is the run of its last answer, and `written` has the indices of that answer.
-        The run continues it, if the client has it and all runs before it as they are; if not, the
-        last run up to which it has. `cut` has the indices of answers that it has only in part.
+        The run continues it, if the client has it and all runs before it unchanged. If not, the run
+        continues the last run up to which the client has them. `cut` has the indices of answers
+        that it has only in part.
         """
         info = await self.runs.info(run_id)
         if info.forget:

@@ -6,7 +6,7 @@ used before.
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
@@ -35,7 +35,7 @@ def _object(required: dict[str, Json] | None = None, **others: Json) -> Json:
     }
 
 
-def _list(items: Json, **limits: int) -> Json:
+def _list(items: Json, **limits: Any) -> Json:
     return {"type": "array", "items": items, **limits}
 
 
@@ -287,11 +287,22 @@ _AG_UI_MESSAGE: Json = {
         _object({"role": {"const": "activity"}}),
     ]
 }
+_AG_UI_ASIDE: Json = {
+    "anyOf": [
+        {"properties": {"role": {"enum": ["reasoning", "activity"]}}, "required": ["role"]},
+        {"required": ["subagentRunId"]},
+    ]
+}
+"""A message that is not for the model."""
 _RESUME = _object({"interruptId": _STRING, "status": {"enum": ["resolved", "cancelled"]}})
 AG_UI_REQUEST: Json = {
     "anyOf": [
         _object(
-            {"threadId": ID, "runId": ID, "messages": _list(_AG_UI_MESSAGE, minItems=1)},
+            {
+                "threadId": ID,
+                "runId": ID,
+                "messages": _list(_AG_UI_MESSAGE, contains={"not": _AG_UI_ASIDE}),
+            },
             resume=_or_null(_list(_RESUME)),
         ),
         _object(
