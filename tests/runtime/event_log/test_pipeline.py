@@ -189,7 +189,7 @@ async def crowd(log: SqliteLog) -> tuple[Pipeline, list[Emitter], list[int]]:
 
 def windows(patch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Set the seconds of the windows between flushes; the others never end."""
-    for name in ("WINDOW_SECONDS", "CROWDED_SECONDS", "LATE_SECONDS"):
+    for name in ("WINDOW_SECONDS", "LATE_SECONDS"):
         patch.setattr(f"tailrace.runtime.event_log.pipeline.{name}", seconds.get(name, 3600))
 
 
@@ -209,7 +209,7 @@ async def test_many_runs_at_human_pace_share_transactions(
 async def test_after_a_flush_for_many_runs_an_event_after_the_window_begins_the_next(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    windows(monkeypatch, CROWDED_SECONDS=0.1)
+    windows(monkeypatch, WINDOW_SECONDS=0.1)
     pipeline, emitters, appended = await crowd(log)
     begun = time.monotonic()
     emitters[0].emit(Notice(task_id=emitters[0].run_id, message="within the window"))

@@ -55,13 +55,13 @@ that more events share a transaction, a wake-up and a socket write. A model at h
 rests, and `drain()` ends the rest."""
 
 WINDOW_SECONDS = 0.0015
-"""The next flush begins this long after the last, so that the events of a fast run share a
-transaction. The first event after a silence does not wait, and `drain()` ends the wait."""
+"""The next flush begins this long after the last, so that the events of many runs, or of a fast
+run, share a transaction. The first event after a silence does not wait, and `drain()` ends the
+wait."""
 
 CROWDED_RUNS = 3
-CROWDED_SECONDS = 0.002
-LATE_SECONDS = 0.003
-"""After a flush for so many runs, the first event after `CROWDED_SECONDS` begins the next. Only if
+LATE_SECONDS = 0.0025
+"""After a flush for so many runs, the first event after `WINDOW_SECONDS` begins the next. Only if
 no event comes, a timer does: it costs the event loop a turn, and is exact to a millisecond.
 `drain()` then waits for `WINDOW_SECONDS`."""
 
@@ -362,7 +362,7 @@ class Pipeline:
         seconds = WINDOW_SECONDS
         self._gather_from, self._gather_until = begun, math.inf
         if crowded:
-            self._gather_until = begun + CROWDED_SECONDS
+            self._gather_until = begun + WINDOW_SECONDS
         if any(emitter.awaited for emitter in self._dirty):
             if not crowded:
                 return
