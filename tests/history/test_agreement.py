@@ -138,3 +138,8 @@ def test_an_answer_that_was_cut_may_lack_its_rest(answer: Json, agrees: bool) ->
         count = len(sent) // 2
         assert agreement(sent, count, of, read, [1]) == ((count, [NEW]) if agrees else (0, sent))
         assert agreement(sent, count, of, read) == (0, sent)
+
+
+def test_an_answer_to_the_provider_and_a_reference_are_not_compared() -> None:
+    answer = {"type": "mcp_approval_response", "approval_request_id": "x", "approve": True}
+    assert compared([*ALL[:7], answer, *ALL[7:], NEW]) == (3, [NEW])

@@ -17,6 +17,7 @@ from tailrace.history.inputs import (
     InputItem,
     InputMessage,
     ItemReference,
+    is_aside,
     last_question,
     read_input,
     user_text,
@@ -465,3 +466,19 @@ def test_messages_sent_with_results_follow_them() -> None:
 )
 def test_the_last_question_follows_the_last_answer(given: Any, every: str, last: str) -> None:
     assert (user_text(given), last_question(given)) == (every, last)
+
+
+@pytest.mark.parametrize(
+    "aside",
+    [
+        {"id": "m", "role": "reasoning", "content": "Hm."},
+        {"id": "m", "role": "activity", "content": {"a": 1}},
+        {"id": "m", "role": "assistant", "content": "Inside.", "subagentRunId": "call_1"},
+    ],
+)
+def test_messages_of_ag_ui_that_are_not_for_the_model_are_not_read(aside: Any) -> None:
+    question = {"id": "q", "role": "user", "content": "?"}
+    assert is_aside(aside)
+    assert not is_aside(question)
+    assert not is_aside("?")
+    assert list(read_input([aside, question])) == list(read_input([question]))

@@ -292,3 +292,16 @@ def test_a_later_question_ends_the_response_of_a_client_that_answered_two_at_onc
     shown = read(frame for one in as_recorded(again) for frame in encoder.encode(one))
     assert shown[-1]["type"] == "RUN_FINISHED"
     assert encoder.over
+
+
+def test_a_message_that_is_not_for_the_model_stays_in_the_conversation() -> None:
+    given = [
+        {"id": "t", "role": "reasoning", "content": "Hm."},
+        {"id": "q", "role": "user", "content": "?"},
+    ]
+    state = State()
+    state.absorb(ev.TaskCreated(task_id="run_1", input=given))
+    assert [(one["id"], one["role"]) for one in FORMAT.messages([state])] == [
+        ("t", "reasoning"),
+        ("q", "user"),
+    ]

@@ -14,6 +14,7 @@ from tailrace.wire.openai_responses import (
     BY_ITEMS,
     NamedItems,
     approvals_of,
+    asks_itself,
     calls_of,
     compaction_run,
     continued,
@@ -167,3 +168,14 @@ def test_the_answers_at_the_end_of_an_input_are_read() -> None:
 @pytest.mark.parametrize("sealed", [None, 5, "gAAAAABpM0Yj-...=", "\u00e9", "aGVsbG8="])
 def test_a_compaction_of_another_server_refers_to_nothing(sealed: Any) -> None:
     assert compaction_run({"type": "compaction", "encrypted_content": sealed}) is None
+
+
+def test_an_input_may_have_the_requests_of_another_api_with_their_answers() -> None:
+    request = {"type": "mcp_approval_request", "id": "mcpr_x", "name": "f", "arguments": "{}"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
+    answers = approvals_of([answer])
+    assert asks_itself([request, answer], answers)
+    assert not asks_itself([answer], answers)
+    ours = {**answer, "approval_request_id": "mcpr_run_7~apr_1"}
+    named = {**request, "id": "mcpr_run_7~apr_1"}
+    assert not asks_itself([named, ours], approvals_of([ours]))

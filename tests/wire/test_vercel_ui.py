@@ -24,9 +24,10 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.parts import DELTAS
+from tailrace.history.inputs import InputMessage
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
-from tailrace.wire.vercel_ui import FORMAT, answers_of, results_of, run_of
+from tailrace.wire.vercel_ui import FORMAT, answers_of, is_cut, read, results_of, run_of
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.encoder import _ENCODE
 from tests.node import run_node
@@ -606,3 +607,25 @@ def test_the_ai_sdk_takes_every_stream_and_holds_the_message_that_we_mean() -> N
         texts = [one["errorText"] for one in chunks_of(frames) if "errorText" in one]
         assert all(error in texts for error in answer["errors"]), answer["errors"]
         assert answer["message"] == ours.message
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cut"),
+    [
+        ({"task_id": "run_1", "status": "completed"}, False),
+        ({"task_id": "run_1", "status": "in_progress"}, True),
+        ({"task_id": "run_1"}, True),
+        ({"task_id": 1}, False),
+        (None, False),
+    ],
+)
+def test_an_answer_is_cut_if_its_page_knows_no_end(metadata: Any, cut: bool) -> None:
+    assert is_cut({"id": "run_1", "role": "assistant", "metadata": metadata}) is cut
+    assert not is_cut("run_1")
+
+
+def test_a_ui_message_is_read_as_a_model_reads_it() -> None:
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "?"}]}
+    (found,) = read(message)
+    assert isinstance(found, InputMessage)
+    assert found.role == "user"
