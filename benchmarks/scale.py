@@ -323,7 +323,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         postgres.close()
     remark = (
         f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {busy_runs} that write "
-        f"as fast as they can, for {seconds:g} s in each of {len(rounds)} rounds; without readers. "
+        f"as fast as they can; without readers. {len(rounds)} rounds of {seconds:g} s. "
         "The events of paced runs are spread evenly over time, so they share no transactions."
     )
     tables = [
