@@ -102,7 +102,7 @@ class AgUiApi(HttpApi):
             raise NotFound("`runId` is a run of another thread; send a new id.", param="runId")
         root = (await self.runs.look(run_id)).state.root
         given = list_of(root.facts.get("input")) if root is not None else []
-        asked = [_item(message) for message in messages if not _is_of(run_id, message)]
+        asked = [_item(message) for message in messages if run_id not in _runs_of(message)]
         is_same = not asked or _words(asked[-1]) == _words(given[-1] if given else None)
         if found.agent != agent or not is_same:
             raise KeyReused(
@@ -177,13 +177,6 @@ def _runs_of(message: Json) -> list[str]:
 def _read(message: Json) -> Iterator[InputItem]:
     """What a model would read of a message."""
     return read_input([_item(message)])
-
-
-def _is_of(run_id: str, message: Json) -> bool:
-    """Whether this run wrote a message."""
-    if message.get("role") not in _OURS or not isinstance(message.get("id"), str):
-        return False
-    return run_id in runs_of_item(message["id"])
 
 
 def _words(item: Any) -> Any:
