@@ -21,8 +21,8 @@ LONGEST_SENTENCE = 25
 """Words. Code between backquotes is one word."""
 
 PAGES = (
-    *("README.md", "CONTRIBUTING.md", "docs/**/*.md", "benchmarks/*.md", "conformance/README.md"),
-    "clients/ts/*.md",
+    *("README.md", "CONTRIBUTING.md", "PROTOCOL.md", "docs/**/*.md", "benchmarks/*.md"),
+    *("conformance/README.md", "clients/ts/*.md"),
 )
 TEXTS = sorted(
     path
@@ -31,7 +31,7 @@ TEXTS = sorted(
         *("src/**/*.py", "src/tailrace/inspector/*.js", "src/tailrace/inspector/*.html"),
         *("examples/*.py", "scripts/*", "clients/ts/src/*.ts", "clients/ts/test/*.ts"),
         *("tests/js/*.mjs", "benchmarks/js/*.mjs", "benchmarks/**/*.py"),
-        *("PROTOCOL.md", "Makefile"),
+        "Makefile",
     )
     for path in ROOT.glob(pattern)
     if path.is_file()
