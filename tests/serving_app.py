@@ -12,7 +12,7 @@ from typing import Any
 from examples.research import editor
 from tailrace import Agent, tool
 from tailrace.app import Tailrace
-from tailrace.core.closing import closing
+from tailrace.core.closing_events import close_all
 from tailrace.core.errors import RateLimited
 from tailrace.core.events import TaskAttempt
 from tailrace.core.items import Data, Usage
@@ -21,7 +21,7 @@ from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.agents.functions import AgentFunction, restartable
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tests import written_agent
 
 
@@ -58,7 +58,7 @@ async def recovered(task: Task) -> None:
     """Writes as a worker that takes over a run in the middle of a message."""
     lost = task.message().__enter__()
     lost.text("Half an ans")
-    for event in closing(task._sink.node):
+    for event in close_all(task._sink.node):
         task.emit(event)
     ident = task._sink.node.items[0].id
     task.emit(

@@ -18,15 +18,8 @@ from tailrace.buses.redis import connections, reader, writer
 from tailrace.buses.redis.bus import BusUnavailable, RedisBus
 from tailrace.core.errors import CallerError
 from tailrace.ports import Bus
-from tailrace.testing.bus_kit import (
-    DEADLINE,
-    RUN,
-    ServerBusKit,
-    heard,
-    notices,
-    until,
-    until_heard,
-)
+from tailrace.testing.bus_kit import DEADLINE, RUN, ServerBusKit, heard, notices, until_heard
+from tailrace.testing.waiting import until
 from tests.services import Redis
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from examples.front_end import planner
 from tailrace import Tailrace, Task
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 
 
 async def weather(task: Task) -> None:

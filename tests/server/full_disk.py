@@ -10,9 +10,12 @@ import resource
 import sys
 from pathlib import Path
 
+import httpx
+
 from tailrace.app import Tailrace
 from tailrace.runtime.event_log import outage
 from tailrace.runtime.tasks.task import Task
+from tailrace.testing.waiting import until
 from tests.serving import client_of
 
 
@@ -38,14 +41,14 @@ async def fill(app: Tailrace) -> None:
         print((await client.get("/ready")).status_code)
         print((await client.get("/health")).status_code)
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        async with asyncio.timeout(120):
-            while (answer := await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        print(answer.status_code)
+
+        async def ready() -> httpx.Response | None:
+            answer = await client.get("/ready")
+            return answer if answer.status_code == 200 else None
+
+        print((await until(ready)).status_code)
         print((await client.post("/runs", json=body)).status_code)
-        async with asyncio.timeout(120):
-            while app._runs.outage.is_on:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: not app._runs.outage.is_on)
     sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ from tailrace import ApiKeys, Principal
 from tailrace.core.errors import CallerError
 from tailrace.server.access.auth import create_key, read_keys, revoke_key
 from tailrace.server.transport import connections
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tests.server.principals import OpenStream, begun, by_name, routes, serving
 
 SECRET = "tr_0badc0de_a-secret-that-is-in-no-log"

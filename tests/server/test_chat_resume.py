@@ -14,7 +14,6 @@ from starlette.types import Message
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, call, say
 from tailrace.server.apis import vercel_ui
-from tests.serving import client_of
 
 ASKED = [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}]
 DONE = b"data: [DONE]\n\n"
@@ -45,12 +44,6 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
 def _arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent has arrived."""
     monkeypatch.setattr(vercel_ui, "ARRIVAL_SECONDS", -1.0)
-
-
-@pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
-        yield made
 
 
 async def asked(client: httpx.AsyncClient, chat: str = "c", **fields: Any) -> bytes:

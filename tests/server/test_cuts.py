@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tailrace.core.sse import SseParser
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tailrace.wire.base import ThreadFormat
 from tailrace.wire.formats import FORMATS
 from tests.effort import CUTS, sample

@@ -17,7 +17,7 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import Stopping
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.tasks.task import Task
 from tests.forked import Forked

@@ -71,12 +71,6 @@ async def app(tmp_path: Path, stage: Stage) -> AsyncIterator[Tailrace]:
         stage.end.set()
 
 
-@pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
-        yield made
-
-
 async def followed(
     app: Tailrace, client: httpx.AsyncClient, stage: Stage, agent: str, wire: str
 ) -> tuple[str, bytes]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tailrace.wire.formats import FORMATS
 from tests.server.followers import SECONDS, Follower, open_client
 from tests.server.format_clients import OPEN, held

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
+from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.core.view import client_view
-from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.runs.new_run import first_epoch
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import recovery
 from tailrace.server.streams.resume_point import read_thread_cursor
@@ -25,7 +25,6 @@ from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.wire.base import Cursor, ThreadFormat, in_run
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses.cursors import NARROW, WHOLE, offset, place_of, split, spread
-from tests.serving import client_of
 
 DEADLINE = 120
 
@@ -50,12 +49,6 @@ async def hesitant(task: Task) -> None:
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     made = Tailrace({"a": agent, "hesitant": hesitant, "asks": asks}, tmp_path / "log.db")
     async with made.running():
-        yield made
-
-
-@pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
         yield made
 
 

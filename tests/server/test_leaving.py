@@ -17,6 +17,7 @@ from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.server.streams.sse_response import SseResponse
 from tailrace.server.transport.connections import Connections
 from tailrace.server.transport.http_protocol import BoundedHttp
+from tailrace.testing.waiting import until
 from tailrace.wire import task
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -143,8 +144,7 @@ async def test_a_client_that_leaves_is_noticed_although_its_body_has_paused_the_
     app = App()
     async with serving(app) as address:
         reader, writer = await asyncio.open_connection(*address)
-        while not app.server.connections:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: app.server.connections)
         app.connection().data_received(WITH_BODY % (100_000, b"x" * 100_000))  # in one read
         await reader.readuntil(b"begun")
         writer.close()
@@ -157,12 +157,10 @@ async def test_a_client_that_left_before_its_stream_begins_is_noticed() -> None:
     async with serving(app) as address:
         _, writer = await asyncio.open_connection(*address)
         writer.write(GET)
-        while not app.server.tasks:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: app.server.tasks)
         connection = app.connection()
         writer.close()
-        while app.server.connections:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not app.server.connections)
         assert not connection.watch_client(writer.close)
         app.may_begin.set()
         await app.answered.wait()
@@ -251,8 +249,7 @@ async def test_a_stream_under_middleware_sends_with_its_task() -> None:
 
 
 async def until_waiting(app: App) -> None:
-    while app.streams[0].calls < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: app.streams[0].calls >= 2)
 
 
 async def test_connections_share_the_names_of_their_attributes() -> None:

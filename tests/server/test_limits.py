@@ -12,7 +12,7 @@ from tailrace import ServerLimits
 from tailrace.core.errors import CallerError
 from tailrace.runtime.runs import quota
 from tailrace.server.access import limits
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tests.server.principals import OpenStream, begun, serving
 
 

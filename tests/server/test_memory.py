@@ -20,8 +20,8 @@ from benchmarks.memory import Crowd, Found, measure, write_run
 from tailrace.app import Tailrace
 from tailrace.core.events import OutputItemAdded
 from tailrace.core.json_pieces import SEND_BYTES
+from tailrace.core.run_object import client_view
 from tailrace.core.sse import SseParser
-from tailrace.core.view import client_view
 from tailrace.runtime.event_log.offload import LARGE_BYTES, build
 from tailrace.runtime.followers import follow
 from tailrace.runtime.followers.fanout import RECENT_WHOLES

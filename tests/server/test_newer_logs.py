@@ -16,7 +16,6 @@ from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.tasks.task import Task
 from tailrace.wire.formats import FORMATS
 from tests.convert.streams import read
-from tests.serving import client_of
 from tests.traces import FOLDER
 
 RUN = "run_1"
@@ -44,12 +43,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def app(database: str) -> AsyncIterator[Tailrace]:
     made = Tailrace({"a": agent}, database, worker=False)
     async with asyncio.timeout(120), made.running():
-        yield made
-
-
-@pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
         yield made
 
 

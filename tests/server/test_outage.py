@@ -25,6 +25,7 @@ from tailrace.server import router
 from tailrace.server.access import guard
 from tailrace.server.streams import sse_response
 from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.waiting import until
 from tests import forked
 from tests.services import Postgres, Redis
 from tests.serving import client_of
@@ -50,12 +51,6 @@ async def app(
 
 
 @pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
-        yield made
-
-
-@pytest.fixture
 async def reported(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
     """Nothing may reach the loop's exception handler, or the log of asyncio."""
     found: list[Any] = []
@@ -67,16 +62,11 @@ async def reported(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
     assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
 
 
-async def until(condition: Callable[[], Any], within: float = 30.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def until_ready(client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(120):
-        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    async def is_ready() -> bool:
+        return (await client.get("/ready")).status_code == 200
+
+    await until(is_ready)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -16,7 +16,6 @@ from tailrace.core.errors import StorageBusy
 from tailrace.models import Scripted, call
 from tailrace.ports import Request, RunInfo
 from tailrace.server.streams.abandoned import REPLACED
-from tests.serving import client_of
 
 DEADLINE = 30.0
 
@@ -59,12 +58,6 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     async with made.running():
         yield made
         agent.end.set()
-
-
-@pytest.fixture
-async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(app) as made:
-        yield made
 
 
 def user(text: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.sse_response import SseResponse, StreamSource
 from tailrace.server.transport import connections as open_connections
 from tailrace.server.transport.connections import Connections
+from tailrace.testing.waiting import until
 from tailrace.wire import task
 from tailrace.wire.base import Cursor
 from tailrace.wire.formats import FORMATS
@@ -83,9 +84,7 @@ class Client:
         return [(one["body"], one["more_body"]) for one in self.got[1:]]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(120):
-            while len(self.got) < count:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: len(self.got) >= count)
 
 
 async def answering(

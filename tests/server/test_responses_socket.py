@@ -16,6 +16,7 @@ from tailrace import Principal, ServerLimits, Tailrace, Task
 from tailrace.events import TaskInputRequired
 from tailrace.server.apis import openai_responses_socket
 from tailrace.server.transport import connections
+from tailrace.testing.waiting import until
 
 DEADLINE = 120.0
 Json = dict[str, Any]
@@ -258,9 +259,7 @@ async def test_large_messages_wait_at_the_client_while_a_response_goes_on(
         response = (await socket.event())["response"]["id"]
         for _ in range(8):
             await socket.send(input="x" * 1000)
-        async with asyncio.timeout(DEADLINE):
-            while socket.to_server.qsize() > 6:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: socket.to_server.qsize() <= 6)
         run = await app.run(response.removeprefix("resp_"))
         async for event in run.events():
             if isinstance(event, TaskInputRequired):
@@ -313,10 +312,9 @@ async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
         await accepted(socket)
         socket.from_server._maxsize = 1  # type: ignore[attr-defined]
         await socket.send()
-        assert app._server is not None
-        async with asyncio.timeout(DEADLINE):
-            while app._server.connections._open:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        server = app._server
+        assert server is not None
+        await until(lambda: not server.connections._open)
 
 
 async def test_it_works_when_mounted_and_links_carry_the_prefix() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
+from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.core.view import client_view
-from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.runs.new_run import first_epoch
 from tests.serving import Served
 
 

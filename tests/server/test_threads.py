@@ -16,10 +16,10 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
+from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.core.view import client_view
-from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.runs.new_run import first_epoch
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.streams import run_stream as server_stream
 from tailrace.server.streams import thread_stream as server_thread

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -30,6 +30,7 @@ from tailrace.core.events import (
 )
 from tailrace.ports import Batch, Bus, Subscription
 from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.testing.waiting import until
 
 DEADLINE = 30.0
 """Seconds after which something that should happen is given up; nothing waits that long."""
@@ -82,13 +83,6 @@ async def until_heard(bus: Bus, subscription: Subscription, run_id: str = RUN) -
             if any(one.public == probe.public for one in got):
                 return
             await asyncio.sleep(0)  # as in `heard`
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Run the event loop until a condition holds."""
-    async with asyncio.timeout(DEADLINE):
-        while not true():  # noqa: ASYNC110  # nothing announces it
-            await asyncio.sleep(0.001)
 
 
 class BusKit:
@@ -199,7 +193,7 @@ class BusKit:
                 got = await heard(quick, n * 100 + 99)
                 assert got[-100:] == notices(n * 100, n * 100 + 99, size=1000)
                 del got
-            await until(lambda: sys.getrefcount(oldest) <= kept)
+            await until(lambda: sys.getrefcount(oldest) <= kept, DEADLINE)
             async with asyncio.timeout(DEADLINE):
                 assert await slow.get(DEADLINE) == []
             bus.publish(RUN, notices(99_999, 99_999))
@@ -215,7 +209,7 @@ class BusKit:
             bus.publish(RUN, notices(2, 2))
             for subscription in subscriptions:
                 await heard(subscription, 2)
-            await until(lambda: sys.getrefcount(event) <= kept)
+            await until(lambda: sys.getrefcount(event) <= kept, DEADLINE)
 
     async def test_a_thousand_readers_all_hear_everything(self) -> None:
         """Events come from another process."""

@@ -15,10 +15,10 @@ from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.models.scripted import Scripted, call, say
-from tailrace.runtime.runs import all_runs
+from tailrace.runtime.runs import input_checks
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.runtime.runs.run import Run
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 
 
 class Mail:
@@ -91,11 +91,11 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
 async def test_input_that_the_agent_does_not_read_is_bounded_and_does_not_keep_out_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_runs, "UNREAD_BYTES", 5 * all_runs.LETTER_BYTES)
+    monkeypatch.setattr(input_checks, "UNREAD_BYTES", 5 * input_checks.LETTER_BYTES)
     async with running(tmp_path, mailer(Mail())) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        await app._runs.send(run.id, {"note": "x" * all_runs.LETTER_BYTES})  # counts twice
+        await app._runs.send(run.id, {"note": "x" * input_checks.LETTER_BYTES})  # counts twice
         for _ in range(3):
             await app._runs.send(run.id, {"note": ""})
         with pytest.raises(LimitReached, match="has 4 inputs that its agent has not read"):

@@ -19,7 +19,7 @@ from conformance.stories.documents import ANSWER, WEATHER
 from tailrace import Agent, Answer, Tailrace, ask_for_help, tool
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import ToolResult
-from tailrace.core.view import whole_object
+from tailrace.core.run_object import whole_object
 from tailrace.models import Scripted, call, open_model, say
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.testing import Simulator

@@ -40,8 +40,8 @@ from tailrace.models import Patience
 from tailrace.models.scripted import Scripted, call, fail, say, silence, think
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.runs.run import Result, Run
-from tailrace.testing.follow_kit.setup import until
 from tailrace.testing.simulator import Simulator
+from tailrace.testing.waiting import until
 from tests import forked
 from tests.effort import SOAK
 from tests.runtime.agents.agent_crashing import RUN, application

@@ -17,7 +17,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Text
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.runs.run import Run
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 
 WITHIN = 30.0
 

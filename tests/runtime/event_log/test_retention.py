@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import StorageError
+from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore
 from tailrace.core.sse import SseParser
-from tailrace.core.view import client_view
 from tailrace.ports import Store
 from tailrace.runtime.event_log import retention
 from tailrace.runtime.event_log.retention import Retention
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores import open_store
-from tailrace.testing.follow_kit.setup import CountingStore, until
+from tailrace.testing.follow_kit.setup import CountingStore
+from tailrace.testing.waiting import until
 from tests.serving import client_of
 
 DEADLINE = 120.0
@@ -72,12 +73,6 @@ async def is_trimmed(store: Store, run_id: str) -> bool:
 
 async def answers_404(client: httpx.AsyncClient, path: str) -> bool:
     return (await client.get(path)).status_code == 404
-
-
-async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a condition that has no event; the test's deadline bounds it."""
-    while not await true():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 async def test_first_the_events_go_and_then_the_run(app: Tailrace, store: Store) -> None:
@@ -196,7 +191,7 @@ async def test_it_runs_by_itself_and_outlives_a_store_that_fails(
     sweeper = Retention(watched, keep_events=-1, every=0.01)
     sweeper.start()
     with caplog.at_level(logging.WARNING):
-        await eventually(lambda: is_trimmed(store, run_id))
+        await until(lambda: is_trimmed(store, run_id))
     await sweeper.stop()
     await sweeper.stop()
     assert caplog.text.count("retention failed and will try again") == 2
@@ -238,7 +233,7 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
     async with asyncio.timeout(DEADLINE), app.running(), client_of(app) as client:
         answer = await client.post("/runs", json={"agent": "a", "input": "?"})
         run_id = answer.json()["run_id"]
-        await eventually(lambda: is_trimmed(app._runs.store, run_id))
+        await until(lambda: is_trimmed(app._runs.store, run_id))
         view = (await client.get(f"/runs/{run_id}")).json()
         assert view["status"] == "completed"
         answer = await client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": "2-3"})
@@ -250,7 +245,7 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
         answer = await client.post("/runs", json={"agent": "a", "input": "?", "store": False})
         gone = f"/runs/{answer.json()['run_id']}"
         app._runs.retention._forget_after = 0.0
-        await eventually(lambda: answers_404(client, gone))
+        await until(lambda: answers_404(client, gone))
         assert (await client.get(f"/runs/{run_id}")).status_code == 200
 
 

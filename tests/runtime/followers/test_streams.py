@@ -24,7 +24,8 @@ from tailrace.runtime.followers.follow import Reader
 from tailrace.runtime.followers.tail import RING_EVENTS
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import CountingStore, begun, end, until, write
+from tailrace.testing.follow_kit.setup import CountingStore, begun, end, write
+from tailrace.testing.waiting import until
 from tailrace.wire import run, task
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS

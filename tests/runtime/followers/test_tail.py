@@ -13,8 +13,9 @@ from tailrace.core.events import Recorded
 from tailrace.runtime.followers import tail as tails
 from tailrace.runtime.followers.tail import Tail, Tails
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.bus_kit import notices, until
+from tailrace.testing.bus_kit import notices
 from tailrace.testing.store_kit.setup import batch, created
+from tailrace.testing.waiting import until
 
 RUN = "run_1"
 

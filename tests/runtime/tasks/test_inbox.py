@@ -15,14 +15,14 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired, TextDone
 from tailrace.core.items import InputRequest
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import AgentFunction
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.call_writer import CallWriter
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tests.runtime.workers.processes import opened_runs
 
 _ids = itertools.count(1)
@@ -112,18 +112,21 @@ async def parked(runs: Runs, run_id: str, *pending: str) -> None:
     """Wait until the run waits for exactly these answers, and every letter is acted upon."""
     worker = runs.worker
     assert worker is not None
-    while True:
+
+    async def waits() -> bool:
         await until(lambda: worker.parked == [run_id])
         state = await runs.state(run_id)
         asked = [request.id for task in state.tasks.values() for request in task.requests]
-        if asked == list(pending) and await runs.store.letters([run_id]) == {}:
-            return
-        await asyncio.sleep(0.01)
+        return asked == list(pending) and await runs.store.letters([run_id]) == {}
+
+    await until(waits)
 
 
 async def until_empty(runs: Runs, run_id: str) -> None:
-    while await runs.store.letters([run_id]):  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    async def is_empty() -> bool:
+        return not await runs.store.letters([run_id])
+
+    await until(is_empty)
 
 
 async def texts(runs: Runs, run_id: str) -> list[str]:

@@ -26,6 +26,7 @@ from tailrace.runtime.tools.from_mcp import McpServer, McpUnavailable
 from tailrace.runtime.tools.outputs import Notify, Output
 from tailrace.runtime.tools.parameters import InvalidTool
 from tailrace.runtime.tools.sources import open_tools
+from tailrace.testing.waiting import until
 
 SHOP = [sys.executable, str(Path(__file__).with_name("mcp_shop.py"))]
 
@@ -154,8 +155,7 @@ async def test_progress_is_shown_and_a_cancel_reaches_the_server(
         await begun.wait()
         task.cancel()
         await asyncio.wait({task})
-        while not seen.exists():  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.01)
+        await until(seen.exists)  # another process writes it
     assert notes == [Notify("begun", 0.25)]
     assert await value_of(shop, "add", a=1, b=2) == "3"
 

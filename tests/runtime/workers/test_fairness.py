@@ -15,7 +15,7 @@ from tailrace.runtime.runs.quota import LimitReached, RunQuota
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 
 
 async def sleeps(task: Task) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tailrace.buses.local import LocalBus
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import ErrorInfo, InputRequest
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import AgentFunction, restartable
 from tailrace.runtime.runs import all_runs as running
 from tailrace.runtime.runs.all_runs import Runs
@@ -22,7 +22,7 @@ from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.waiting import until
 from tests.runtime.workers.processes import opened_runs, worker_of
 
 LEASE = 0.5

@@ -23,8 +23,8 @@ from tailrace.app import Tailrace
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError, StorageBusy, StorageError
 from tailrace.core.fold import State
+from tailrace.core.run_object import client_view
 from tailrace.core.state import TaskNode
-from tailrace.core.view import client_view
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Batch, Claim
 from tailrace.runtime.agents.agent import Agent
@@ -37,7 +37,8 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import CountingStore, until
+from tailrace.testing.follow_kit.setup import CountingStore
+from tailrace.testing.waiting import until
 from tests import forked
 from tests.runtime.workers.crashing import AGENTS, LEASE, RUN
 from tests.runtime.workers.processes import opened_runs, worker_of

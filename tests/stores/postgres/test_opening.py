@@ -15,7 +15,7 @@ from tailrace.core.errors import (
     CallerError,
     StorageError,
 )
-from tailrace.stores import dense
+from tailrace.stores.dense_rows import MARK
 from tailrace.stores.postgres.pool import split_url
 from tailrace.stores.postgres.schema import MIGRATIONS, migrate
 from tailrace.stores.postgres.store import PostgresStore
@@ -171,7 +171,7 @@ async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the
         assert await whole(store, run_id) == before
         query = "select public from batches where run_id = $1 and unpacked is not null"
         found = await connection.fetch(query, run_id)
-        return [public.startswith(dense.MARK) for (public,) in found]
+        return [public.startswith(MARK) for (public,) in found]
 
     assert await dense_rows("soon") == [False]
     await connection.execute("update used set until = until - interval '1 day'")

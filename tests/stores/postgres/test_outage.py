@@ -16,6 +16,7 @@ from tailrace.core.errors import (
 )
 from tailrace.ports import RunInfo
 from tailrace.stores.postgres.store import PostgresStore
+from tailrace.testing.waiting import until
 from tests.services import Postgres
 from tests.stores.postgres.runs import LEASE, batch, event, made, new, whole
 
@@ -198,8 +199,7 @@ async def test_a_claim_that_lost_its_connection_takes_no_run_whose_lease_ended_m
         await outsider.execute("lock table runs in access exclusive mode")
         claiming = asyncio.create_task(store.claim("w", ["a"], LEASE))
         waiting = "select pid from pg_locks where relation = 'runs'::regclass and not granted"
-        while not (found := await outsider.fetch(waiting)):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        found = await until(lambda: outsider.fetch(waiting))
         await asyncio.sleep(0.3)  # the lease ends: that is the point
         await outsider.execute("select pg_terminate_backend($1)", found[0]["pid"])
     assert await claiming == []

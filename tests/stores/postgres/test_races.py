@@ -12,6 +12,7 @@ from tailrace.core.errors import (
 )
 from tailrace.ports import Batch
 from tailrace.stores.postgres.store import PostgresStore
+from tailrace.testing.waiting import until
 from tests.stores.postgres.runs import LEASE, batch, event, made, new, whole
 
 
@@ -154,16 +155,16 @@ async def test_a_delete_that_waited_for_an_append_leaves_nothing(
 
 async def until_blocked(outsider: Any, count: int) -> None:
     """Wait until so many sessions wait for a lock."""
-    async with asyncio.timeout(120):
-        while True:
-            await outsider.execute("select pg_stat_clear_snapshot()")
-            blocked = await outsider.fetchval(
-                "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-                " and datname = current_database()"
-            )
-            if blocked >= count:
-                return
-            await asyncio.sleep(0.01)
+
+    async def are_blocked() -> bool:
+        await outsider.execute("select pg_stat_clear_snapshot()")
+        blocked: int = await outsider.fetchval(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            " and datname = current_database()"
+        )
+        return blocked >= count
+
+    await until(are_blocked)
 
 
 async def test_workers_that_claim_at_once_share_the_runs(

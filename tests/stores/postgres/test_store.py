@@ -21,6 +21,7 @@ from tailrace.stores.postgres.schema import in_schema
 from tailrace.stores.postgres.sql import CLAIM
 from tailrace.stores.postgres.store import PostgresStore
 from tailrace.testing.store_kit import EventLogKit, OpenStore
+from tailrace.testing.waiting import until
 from tests.stores.postgres.runs import batch, made, new
 
 
@@ -75,10 +76,8 @@ async def test_a_blob_that_gets_a_new_run_while_its_last_run_is_deleted_is_kept(
         await outsider.execute("update blobs set unused_since = null")
         await outsider.execute("insert into blob_uses values ('new', $1)", sha256)
         deletion = asyncio.ensure_future(store.delete("old"))
-        async with asyncio.timeout(120):
-            waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
-            while await outsider.fetchval(waiting) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+        await until(lambda: outsider.fetchval(waiting))
     assert await deletion
     assert await store.collect_blobs(-1) == 0
     assert await store.delete("new")

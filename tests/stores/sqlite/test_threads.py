@@ -19,6 +19,7 @@ from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.connections import DatabaseThreads
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
+from tailrace.testing.waiting import until
 from tests.stores.sqlite.files import DEADLINE, execute
 
 
@@ -230,15 +231,21 @@ async def test_no_statement_is_compiled_again_for_each_run(store: SqliteLog) -> 
 
 async def test_a_call_that_fails_takes_no_other_with_it(store: SqliteLog) -> None:
     await created(store, "r")
-    held = threading.Event()
-    waiting = store._writer.call(lambda _: held.wait(DEADLINE))  # the next calls gather behind it
+    begun, held = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        begun.set()
+        held.wait(DEADLINE)
+
+    waiting = store._writer.call(hold)
+    await until(begun.is_set)  # the next calls gather behind it
     together = asyncio.gather(
         store.append([batch("r", 2), msgspec.structs.replace(batch("x", 2), run_id="\ud800")]),
         store.create(msgspec.structs.replace(new_run("x"), run_id="\ud800")),
         store.post("r", "input", b"x"),
         return_exceptions=True,
     )
-    await asyncio.sleep(0.05)
+    await until(lambda: store._writer._jobs.qsize() == 3)
     held.set()
     await waiting
     (ok, refused), failed, number = await together  # type: ignore[misc]
@@ -265,7 +272,7 @@ async def test_closing_waits_for_what_has_gathered(path: Path) -> None:
     waiting = store._writer.call(lambda _: held.wait(DEADLINE))
     writing = asyncio.ensure_future(store.append([batch("r", 2)]))
     closing = asyncio.ensure_future(store.close())
-    await asyncio.sleep(0.05)  # all of them are in the queue
+    await until(lambda: store._writer._closed)  # both are in the queue
     held.set()
     assert await waiting
     assert await writing == [None]

@@ -11,8 +11,9 @@ import pytest
 
 from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded
-from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, Store, Trimmed
+from tailrace.ports.bus import OpenBus
+from tailrace.ports.store import OpenStore
 from tailrace.runtime.event_log import store_retry
 from tailrace.runtime.followers import tail
 from tailrace.runtime.followers.follow import Reader
@@ -27,10 +28,10 @@ from tailrace.testing.follow_kit.setup import (
     end,
     numbers,
     trimmed,
-    until,
     write,
     write_slowly,
 )
+from tailrace.testing.waiting import until
 
 
 class SilentBus:

@@ -24,10 +24,10 @@ from tailrace.testing.follow_kit.setup import (
     end,
     numbers,
     trimmed,
-    until,
     write,
     write_slowly,
 )
+from tailrace.testing.waiting import until
 
 
 class ReaderTests(FollowTests):

@@ -16,12 +16,14 @@ from tailrace.core.events import Notice, Recorded, TaskCompleted, TaskCreated, T
 from tailrace.core.events import recorded as numbered
 from tailrace.core.fold import State
 from tailrace.core.snapshot import save
-from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, NewRun, Store, Subscription
+from tailrace.ports.bus import OpenBus
+from tailrace.ports.store import OpenStore
 from tailrace.runtime.agents.functions import AgentFunction
 from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
 from tailrace.runtime.followers.follow import Reader
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.testing.waiting import until
 
 DEADLINE = 60.0
 """Seconds that no test may take: what hangs fails, and does not stop the suite."""
@@ -132,12 +134,6 @@ async def write_slowly(emitter: Emitter, count: int, seed: int = 1) -> int:
         if chance.random() < 0.3:
             await asyncio.sleep(0.002)  # not to wait for anything: to let the readers get ahead
     return await end(emitter)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Poll until a condition holds; the test's deadline bounds it."""
-    while not true():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
 
 
 async def numbers(source: AsyncIterator[list[Recorded]]) -> list[int]:

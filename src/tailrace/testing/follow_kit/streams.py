@@ -16,15 +16,9 @@ from tailrace.ports import Bus, Store
 from tailrace.runtime.followers import fanout, tail
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader
-from tailrace.runtime.tasks.task import TaskSink
-from tailrace.testing.follow_kit.setup import (
-    FollowTests,
-    all_seen,
-    begun,
-    end,
-    until,
-    write_slowly,
-)
+from tailrace.runtime.tasks.task_sink import TaskSink
+from tailrace.testing.follow_kit.setup import FollowTests, all_seen, begun, end, write_slowly
+from tailrace.testing.waiting import until
 from tailrace.wire import openai_responses, task
 from tailrace.wire.base import Encoder
 

@@ -11,9 +11,10 @@ import pytest
 from tailrace.core.errors import CallerError, NotFound, SeqConflict
 from tailrace.core.events import TaskInProgress, TaskInputRequired
 from tailrace.core.items import InputRequest
-from tailrace.core.view import client_view
-from tailrace.extensions import OpenBus, OpenStore
+from tailrace.core.run_object import client_view
 from tailrace.ports import MAX_ATTEMPTS, Bus, Store
+from tailrace.ports.bus import OpenBus
+from tailrace.ports.store import OpenStore
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.whole_state import whole_state
@@ -21,7 +22,8 @@ from tailrace.runtime.runs import all_runs as running
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
-from tailrace.testing.follow_kit.setup import SOON, FollowTests, process, until
+from tailrace.testing.follow_kit.setup import SOON, FollowTests, process
+from tailrace.testing.waiting import until
 
 SHORT = 0.3
 """A lease that a test can wait for."""
