@@ -26,7 +26,7 @@ from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder(reduce(or_, ev.KNOWN)).decode

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionChunk
 from benchmarks import traffic
 from benchmarks.fold import anthropic_event, openai_event, openai_folded
 from benchmarks.harness import Contender, Pace, Table, Target, at_least, flat, measure
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Ingest, Notebook
 from tailrace.ingest.openai_chat.reader import OpenAIChat

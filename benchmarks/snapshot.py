@@ -11,7 +11,7 @@ from benchmarks import traffic
 from benchmarks.harness import Contender, Pace, Table, Target, at_most, measure, short
 from tailrace.core import snapshot
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 
 SIZES = (400, 4_000, 20_000)
 CHARACTERS = 80_000

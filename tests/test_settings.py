@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace import ServerLimits, Tailrace
+from tailrace.app_arguments import DEFAULT_DATABASE
 from tailrace.cli.commands import cli
 from tailrace.core.errors import CallerError
-from tailrace.extensions import DEFAULT_DATABASE
 from tailrace.ports import MAX_ATTEMPTS
 from tailrace.runtime.agents.busy_thread import BusyThread
 from tailrace.runtime.workers.worker import LEASE_SECONDS, MAX_RUNS

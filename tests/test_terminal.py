@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tailrace.core.data_url import data_url
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.demo import _sun
 from tailrace.terminal import draw
 from tests.traces import TRACES, Trace

@@ -21,18 +21,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.types import Receive, Scope, Send
 
+from tailrace.app_arguments import bus_opener, check_auth, store_opener, with_formats
 from tailrace.buses import mirror_of
 from tailrace.core.errors import CallerError, TailraceError
-from tailrace.extensions import (
-    OpenBus,
-    OpenStore,
-    bus_opener,
-    check_auth,
-    store_opener,
-    with_formats,
-)
 from tailrace.models import open_model
-from tailrace.ports import Bus, Store
+from tailrace.ports.bus import Bus, OpenBus
+from tailrace.ports.store import OpenStore, Store
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.arguments import checks_names
 from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread

@@ -19,9 +19,9 @@ import msgspec
 from tailrace.core.tool_output import image
 from tailrace.models import Scripted, call, say, think, wait
 from tailrace.models.scripted import conversation
+from tailrace.models.scripted.script import Script, Wait
 from tailrace.ports import Model, Request
 from tailrace.runtime.agents.agent import Agent
-from tailrace.runtime.model_calls.scripts import Script, Wait
 from tailrace.runtime.tools.from_functions import streaming_tool, tool
 from tailrace.runtime.tools.outputs import notify, partial_image
 

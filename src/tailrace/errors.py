@@ -45,12 +45,10 @@ from tailrace.core.errors import (
     UnknownFormat,
     UnsupportedProtocol,
 )
-from tailrace.models import UnknownModel
+from tailrace.models import InvalidScript, NoRecording, UnknownModel
 from tailrace.ports import Trimmed
 from tailrace.runtime.diagnostics.failures import ToolError, ToolTimeout
-from tailrace.runtime.model_calls.recordings import NoRecording
 from tailrace.runtime.model_calls.request_check import InvalidRequest
-from tailrace.runtime.model_calls.scripts import InvalidScript
 from tailrace.runtime.tasks.blobs import OutputTooLarge
 from tailrace.runtime.tools.from_mcp import McpUnavailable
 from tailrace.runtime.tools.parameters import InvalidArguments, InvalidTool

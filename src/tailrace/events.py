@@ -92,9 +92,9 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
+from tailrace.core.run_object import client_view, whole_object
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.core.view import client_view, whole_object
 from tailrace.wire.agents.events import (
     AgentName,
     AgentsEvent,

@@ -11,11 +11,11 @@ from typing import Any
 
 import apsw
 
-from tailrace.core import closing
-from tailrace.core.bounds import PartBound
+from tailrace.core import closing_events
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
 from tailrace.core.log_lines import LogLines
+from tailrace.core.text_limits import PartBound
 from tailrace.ports import Batch
 from tailrace.runtime.event_log import pipeline as pipelines
 from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
@@ -153,7 +153,7 @@ def two_ends() -> None:
     """A run that was ended is ended once more."""
     take = Emitter.take
 
-    def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
+    def twice(self: Emitter) -> tuple[Batch, list[Recorded], bool]:
         for event in list(self._events):
             if isinstance(event.event, TERMINAL) and event.event.task_id == self.run_id:
                 number = event.event.sequence_number
@@ -161,6 +161,7 @@ def two_ends() -> None:
                     b'"sequence_number":%d' % number, b'"sequence_number":%d' % (number + 1)
                 )
                 self._events.append(Recorded(decode_event(again), again, event.epoch))
+                self._publics.append(again)
                 self._privates.append(b"")
         return take(self)
 
@@ -170,7 +171,7 @@ def two_ends() -> None:
 def no_bounds() -> None:
     """A text grows until no event can repeat it, so nothing can close it."""
     patch(PartBound, "check", lambda *_: None)
-    patch(closing, "_can_be_written", lambda _: True)
+    patch(closing_events, "_can_be_written", lambda _: True)
 
 
 def repeat_to_the_stalled() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tailrace.cli.answering import pressed_keys
+from tailrace.cli.keyboard import pressed_keys
 from tailrace.cli.process import run_loop
 from tests.cli.commands import ROOT, running, tailrace, terminal
 

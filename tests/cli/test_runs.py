@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tailrace.cli.remote import _message
+from tailrace.cli.server_client import _message
 from tests.cli.commands import ROOT, running, tailrace, terminal
 from tests.forked import Forked
 

@@ -16,7 +16,7 @@ from tailrace.core import events as ev
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
-from tailrace.core.view import client_view, whole_object
+from tailrace.core.run_object import client_view, whole_object
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.node import CLIENT_TS, node_env, node_path
 

@@ -14,7 +14,7 @@ from tailrace.convert import Transcoder
 from tailrace.core import sse
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.wire.agents.events import EventReader, RawResponsesStreamEvent
 from tests.ingest.streams import lines, recordings
 from tests.wire import ag_ui_checker

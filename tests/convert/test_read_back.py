@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.core.errors import StreamCut
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire import run, vercel_ui
 from tests.convert import essence

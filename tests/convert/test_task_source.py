@@ -13,8 +13,8 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import MalformedEvent, StreamCut
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore, save
-from tailrace.core.view import client_view
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire import task
 from tailrace.wire.base import FramesLines, opened

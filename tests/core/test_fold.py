@@ -16,10 +16,11 @@ from tailrace.core import items as it
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork, restore, save, saved
+from tailrace.core.run_object import client_view, whole_object
+from tailrace.core.snapshot import restore, save, saved
 from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.state_copy import copy_state
 from tailrace.core.transitions import FOLD
-from tailrace.core.view import client_view, whole_object
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
 from tests.core.naive import NaiveState
@@ -90,7 +91,7 @@ def test_a_copy_of_a_state_goes_on_alone_and_shares_its_texts(
 ) -> None:
     place = data.draw(st.integers(0, len(run)))
     state = folded(run[:place])
-    copied = fork(state)
+    copied = copy_state(state)
     before = saved(state, private=True)
     assert saved(copied) == saved(state) == saved(restore(save(state)))
     for one, other in zip(state.tasks.values(), copied.tasks.values(), strict=True):
@@ -113,7 +114,7 @@ def test_what_clients_are_sent_of_a_state_holds_nothing_private(run: WrittenRun)
         assert b"CANARY" in save(state, private=True)
     assert b"CANARY" not in save(state)
     assert "CANARY" not in json.dumps(client_view(state))
-    assert b"CANARY" not in save(fork(state), private=True)
+    assert b"CANARY" not in save(copy_state(state), private=True)
 
 
 def _canary(private: ev.Private | None) -> ev.Private | None:

@@ -13,8 +13,9 @@ from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import TaskCreated
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded, shared
-from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
+from tailrace.core.snapshot import restore, save, save_pieces, saved
 from tailrace.core.sse import SseParser
+from tailrace.core.stored_state import restored
 from tailrace.wire import agents, openai_responses, run, task
 from tailrace.wire.base import Format, OpensInPieces, opened, opens_in_pieces
 from tests.traces import TRACES, Trace

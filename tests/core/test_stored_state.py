@@ -11,15 +11,12 @@ import zstandard
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
-from tailrace.core.snapshot import (
+from tailrace.core.snapshot import restore, save, save_pieces, saved
+from tailrace.core.stored_state import (
     may_have_superseded,
     packed,
     public_part,
-    restore,
     restored,
-    save,
-    save_pieces,
-    saved,
     unpacked_size,
 )
 from tailrace.wire import task

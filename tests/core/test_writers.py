@@ -21,7 +21,7 @@ from tailrace.core.items import (
     Text,
     UrlCitation,
 )
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ReasoningWriter, ResultWriter
 from tailrace.ingest.base import Notebook, Outcome
 from tests.ingest import streams

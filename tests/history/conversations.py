@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -393,7 +393,7 @@ class _Player:
             self.book.emit(usage, ev.Private(provider=facts))
         if how == "stopped":
             last = ev.TaskCancelled(task_id=self.book.task_id)
-            for event in closing.ending(self.book.node, last):
+            for event in closing_events.ending(self.book.node, last):
                 self.book.emit(event)
             return False
         for call_id in filter(None, calls):

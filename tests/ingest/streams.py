@@ -15,7 +15,7 @@ from tailrace.core.codec import decode_event, decode_private, encode_event, enco
 from tailrace.core.errors import StreamError
 from tailrace.core.events import RawEvent
 from tailrace.core.fold import State
-from tailrace.core.view import client_view, whole_object
+from tailrace.core.run_object import client_view, whole_object
 from tailrace.ingest.base import Ingest, Notebook, Outcome
 from tests.effort import CUTS, SOAK, sample
 from tests.traces import FOLDER as TRACES

@@ -14,7 +14,7 @@ from anthropic.lib.streaming import _beta_messages
 from pydantic import BaseModel
 
 from tailrace.core import events as ev
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook
 from tests.effort import CUTS, sample

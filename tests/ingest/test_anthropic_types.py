@@ -13,7 +13,7 @@ from anthropic.types import raw_content_block_start_event as stable
 from anthropic.types.beta import beta_raw_content_block_start_event as beta
 from pydantic import BaseModel
 
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tests.ingest.anthropic_oracle import leaves, sealed, sent_back
 from tests.ingest.streams import ingested, shown

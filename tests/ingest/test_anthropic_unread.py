@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tailrace.core import events as ev
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Ingest, Notebook
 from tailrace.ingest.unknown import UnknownFields

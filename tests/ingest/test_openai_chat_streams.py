@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.base import Notebook
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tests.effort import CUTS, sample

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tests.ingest.streams import (

@@ -8,13 +8,13 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import TextPart, ToolCall, ToolResult
-from tailrace.core.view import whole_object
+from tailrace.core.run_object import whole_object
 from tailrace.core.writers import ResultWriter
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
+from tailrace.models.scripted.script import Script, call, say, think
 from tailrace.ports import Model, Request, ToolSpec
 from tailrace.runtime.model_calls.call import Patience, call_model
-from tailrace.runtime.model_calls.scripts import Script, call, say, think
 from tailrace.testing.simulator import Simulator
 
 APIS = ("openai", "anthropic", "openai-chat")

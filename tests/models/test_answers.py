@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tailrace.core import events as ev
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ingest.base import Notebook
 from tailrace.models.scripted import Scripted
+from tailrace.models.scripted.script import call, say, think
 from tailrace.ports import OutputSchema, Request
 from tailrace.runtime.model_calls.call import call_model
-from tailrace.runtime.model_calls.scripts import call, say, think
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.models.talking import APIS, HASTY, WEATHER, model_at, texts
 

@@ -14,13 +14,10 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
-from tailrace.core.view import whole_object
+from tailrace.core.run_object import whole_object
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
-from tailrace.models.transport import retry_after
-from tailrace.ports import Request
-from tailrace.runtime.model_calls.call import Patience, call_model
-from tailrace.runtime.model_calls.scripts import (
+from tailrace.models.scripted.script import (
     Script,
     call,
     cut,
@@ -31,6 +28,9 @@ from tailrace.runtime.model_calls.scripts import (
     think,
     wait,
 )
+from tailrace.models.transport import retry_after
+from tailrace.ports import Request
+from tailrace.runtime.model_calls.call import Patience, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import APIS, HASTY, model_at, texts
 

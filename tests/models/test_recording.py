@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import RateLimited
-from tailrace.core.view import whole_object
+from tailrace.core.run_object import whole_object
 from tailrace.ingest.base import Notebook
 from tailrace.models import open_model
 from tailrace.models.recording import NoRecording, record, replay

@@ -16,11 +16,11 @@ from tailrace.models import anthropic_messages as anthropic_model
 from tailrace.models import openai_chat as chat_model
 from tailrace.models import openai_responses as openai_model
 from tailrace.models.scripted import Scripted
+from tailrace.models.scripted.script import call, cut, fail, say, think
 from tailrace.models.transport import MissingKey, MissingSdk
 from tailrace.ports.model import Effort, OutputSchema, Request, ToolSpec
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
-from tailrace.runtime.model_calls.scripts import call, cut, fail, say, think
 from tailrace.testing.provider_rules.anthropic_messages.fields import messages_errors
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.ingest.streams import recordings

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tailrace.core.errors import NotFound
-from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, NewRun, Store
+from tailrace.ports.store import OpenStore
 from tailrace.testing.store_kit.blobs import BlobTests
 
 

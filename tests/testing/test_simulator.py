@@ -16,12 +16,12 @@ from anthropic.types import message_create_params
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 
-from tailrace.core.view import whole_object
+from tailrace.core.run_object import whole_object
 from tailrace.ingest.base import Notebook
 from tailrace.models.recording import record
+from tailrace.models.scripted.script import call, cut, fail, garbage, say, silence, think, wait
 from tailrace.ports import Request
 from tailrace.runtime.model_calls.call import call_model
-from tailrace.runtime.model_calls.scripts import call, cut, fail, garbage, say, silence, think, wait
 from tailrace.testing.provider_rules.anthropic_messages.fields import MESSAGES
 from tailrace.testing.provider_rules.openai_fields import CHAT, RESPONSES
 from tailrace.testing.simulator import RecordedAnswer, Simulator, recorded_calls

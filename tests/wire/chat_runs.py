@@ -9,7 +9,7 @@ import msgspec
 
 from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.openai_chat import FORMAT
 from tests.wire.chat_checker import ChatReader, expected, waiting_calls

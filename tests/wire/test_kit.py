@@ -21,9 +21,9 @@ from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
 from tailrace.core.log_lines import LogLines, framed, place
-from tailrace.core.snapshot import fork
+from tailrace.core.run_object import client_view
 from tailrace.core.sse import SseParser
-from tailrace.core.view import client_view
+from tailrace.core.state_copy import copy_state
 from tailrace.testing.cursor_kit import check_cursors, cursor_of
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import check_wire, encoded
@@ -214,7 +214,7 @@ def test_a_cursor_belongs_to_the_epoch_of_its_event() -> None:
         encoder = wire.at(state)
         for one in log:
             frames = encoder.encode(one)
-            after = fork(state)
+            after = copy_state(state)
             after.absorb(one.event)
             for frame in [*frames, *opened(wire, after, one.epoch)[1]]:
                 if (text := cursor_of(frame)) is None:
@@ -555,7 +555,7 @@ class Borrowing(ResponsesFormat):
 
     def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         replay: list[tuple[str, dict[str, Any]]] = []
-        encoder = ResponsesEncoder(fork(state), joined=True, replay=replay)
+        encoder = ResponsesEncoder(copy_state(state), joined=True, replay=replay)
         end = (state.sequence_number + 1) << 12
         first = min(end - 0x800, end - len(replay))
         return encoder, [

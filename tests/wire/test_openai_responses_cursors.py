@@ -9,7 +9,7 @@ import pytest
 from tailrace.core import events as ev
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
@@ -79,7 +79,7 @@ def test_a_stream_that_is_closed_ends_with_an_error_whose_number_is_a_cursor(joi
     log = [ev.Recorded(one, b"", epoch=7) for one in scripts.everything().events]
     state, before = State(), State()
     for place, one in enumerate(log[:-1], 1):
-        before = fork(state)
+        before = copy_state(state)
         state.absorb(one.event)
         encoder = FORMAT.open(state)[0] if joined else FORMAT.at(state)
         [event] = events_of(encoder.close("The server stops."))

@@ -11,8 +11,8 @@ from tailrace.core import events as ev
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, ToolResult, Usage
+from tailrace.core.run_object import client_view
 from tailrace.core.sse import SseParser
-from tailrace.core.view import client_view
 from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.projection import usage_of_run

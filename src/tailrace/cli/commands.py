@@ -13,13 +13,17 @@ from tailrace import __version__
 from tailrace.cli.convert import ConvertCommand, convert
 from tailrace.cli.demo import demo
 from tailrace.cli.doctor import doctor
-from tailrace.cli.follow import export, fork, replay, tail
+from tailrace.cli.export import export
+from tailrace.cli.fork import fork
 from tailrace.cli.keys import keys
-from tailrace.cli.listing import runs, schema, threads
 from tailrace.cli.messages import say_error
 from tailrace.cli.proxy import proxy
+from tailrace.cli.replay import replay
 from tailrace.cli.run import run
+from tailrace.cli.schema import schema
 from tailrace.cli.serve import serve, worker
+from tailrace.cli.tail import tail
+from tailrace.cli.threads import runs, threads
 
 
 class Commands(typer.core.TyperGroup):

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.answering import Answering, AnswerMode, is_interactive, pressed_keys
+from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
+from tailrace.cli.keyboard import is_interactive, pressed_keys
 from tailrace.cli.messages import fail, say, say_aside
 from tailrace.cli.options import finite
 from tailrace.cli.process import run_server
@@ -124,7 +125,7 @@ class _Show:
         asks = self._manner == "ask"
         with pressed_keys(asks) as keys:
             async with BackgroundScreen(open_screen(as_json=self._as_json)) as screen:
-                answering = Answering(run, screen, self._manner, keys)
+                answering = RequestAnswerer(run, screen, self._manner, keys)
                 try:
                     async for batch in self._app._runs.follow(run.id):
                         await screen.show([recorded.event for recorded in batch])

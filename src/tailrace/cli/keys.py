@@ -12,9 +12,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tailrace.cli.listing import ListJson
 from tailrace.cli.messages import fail, say
-from tailrace.cli.options import duration
+from tailrace.cli.options import ListJson, duration
 from tailrace.core.errors import TailraceError
 
 keys = typer.Typer(

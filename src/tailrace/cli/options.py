@@ -25,6 +25,25 @@ Config = Annotated[
         envvar=CONFIG_VARIABLE, help="The file of settings; default: tailrace.toml, if any."
     ),
 ]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="Id of the run, or its address http://…/runs/ID.")
+]
+Url = Annotated[
+    str, typer.Option(envvar="TAILRACE_URL", help="Address of the server, with its prefix.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(envvar="TAILRACE_KEY", help="API key, if the server wants one."),
+]
+Db = Annotated[
+    str | None,
+    typer.Option("--db", help="Read this database instead: a SQLite file or postgresql://…"),
+]
+AtEvent = Annotated[int | None, typer.Option(min=1, help="Number of an event (sequence_number).")]
+ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
+
+LOCAL = "http://127.0.0.1:8000"
+"""The server that is asked without --url."""
 
 
 def use_config(path: Path | None) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.answering import Answering, AnswerMode, is_interactive, pressed_keys
+from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
-from tailrace.cli.loading import load
+from tailrace.cli.keyboard import is_interactive, pressed_keys
+from tailrace.cli.load_app import load
 from tailrace.cli.messages import fail, say_aside
 from tailrace.cli.process import on_stop_signal, run_loop
 from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
@@ -101,7 +102,7 @@ async def _ask(
 async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int:
     with pressed_keys(manner == "ask") as keys:
         async with BackgroundScreen(open_screen(as_json=as_json)) as screen:
-            answering = Answering(run, screen, manner, keys)
+            answering = RequestAnswerer(run, screen, manner, keys)
             try:
                 async for batch in app._runs.follow(run.id):
                     await screen.show([recorded.event for recorded in batch])

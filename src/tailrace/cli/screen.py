@@ -28,7 +28,7 @@ from tailrace.core.events import (
 )
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 
@@ -188,7 +188,7 @@ class LineScreen(Screen):
         task = self.state.tasks.get(task_id)
         shown: dict[str, Any] = {}
         if task is not None:
-            from tailrace.core.view import show_own
+            from tailrace.core.run_object import show_own
 
             found = [node for node in task.output() if node.item.id == item.id]
             shown = show_own(found[0]) if found else {}

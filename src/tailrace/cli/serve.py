@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.loading import load
+from tailrace.cli.load_app import load
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
 from tailrace.cli.process import on_stop_signal, relax_collector, run_loop, run_server, say_wait

@@ -12,9 +12,9 @@ from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.codec import MAX_INTEGER, decode_event
 from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, StreamError
+from tailrace.core.event_sink import Sink
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
-from tailrace.core.sink import Sink
 from tailrace.core.snapshot import restore
 from tailrace.core.values import dict_of
 from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json

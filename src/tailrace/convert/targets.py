@@ -12,7 +12,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.wire import task
 from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps, opened
 

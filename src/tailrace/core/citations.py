@@ -57,20 +57,12 @@ class CitationScanner:
         """The unfinished marker that is held back, or an empty string."""
         return self.place[1]
 
-    def is_plain(self, delta: str) -> bool:
-        """Whether the next piece has no part of a marker, as nearly every piece. Then `skip` it."""
-        return "[" not in delta and not self.place[1]
-
-    def skip(self, delta: str) -> None:
-        """Take the next piece of the text, which is plain."""
-        self.place = (self.place[0] + len(delta), "")
-
     def feed(self, delta: str) -> Scanned:
         """Take the next piece of the text."""
-        if self.is_plain(delta):
-            self.skip(delta)
-            return Scanned(delta)
         offset, pending = self.place
+        if "[" not in delta and not pending:  # nearly every piece
+            self.place = (offset + len(delta), "")
+            return Scanned(delta)
         text, pending = pending + delta, ""
         last = text.rfind("[", max(0, len(text) - _LONGEST_UNFINISHED))
         if last >= 0 and _UNFINISHED.fullmatch(text, last):

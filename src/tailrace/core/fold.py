@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core import rules
+from tailrace.core.approval_pauses import Pause
 from tailrace.core.codec import (
     BACKSLASH,
     MAX_EVENT_BYTES,
@@ -25,7 +26,6 @@ from tailrace.core.codec import (
 )
 from tailrace.core.items import InputRequest, ToolResult
 from tailrace.core.parts import DELTAS
-from tailrace.core.pauses import Pause
 from tailrace.core.state import TaskNode, note_numbers
 from tailrace.core.transitions import FOLD, part_of_delta
 
@@ -35,7 +35,7 @@ _NO_PRIVATES: Mapping[int, bytes] = {}
 class State:
     """The state of a run after some events.
 
-    A new state is empty. `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
+    A new state is empty. `tailrace.core.run_object` shows it and `tailrace.core.snapshot` saves it.
     """
 
     __slots__ = (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from tailrace.core import bounds
 from tailrace.core import events as ev
+from tailrace.core import text_limits
 from tailrace.core.codec import MAX_ID_LENGTH, MAX_INTEGER
 from tailrace.core.errors import IllegalEvent, StreamTooLarge
 from tailrace.core.items import (
@@ -28,9 +28,9 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.parts import PARTS
+from tailrace.core.run_object import show_block, show_parts
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
 from tailrace.core.transitions import part_of_delta
-from tailrace.core.view import show_block, show_parts
 
 if TYPE_CHECKING:
     from tailrace.core.fold import State
@@ -66,7 +66,7 @@ def spare(state: State) -> int:
     ]
     if any(part.annotations for part in parts):
         return 0
-    return bounds.code_points() - sum(part.length() for part in parts)
+    return text_limits.code_points() - sum(part.length() for part in parts)
 
 
 def check_room(task: TaskNode, event: Any) -> None:

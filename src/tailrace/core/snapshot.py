@@ -8,13 +8,12 @@ are the last lines, so that a stored state can be sent without them, and without
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import msgspec
-import zstandard
 
 from tailrace.core import json_pieces
+from tailrace.core.approval_pauses import Pause
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import Private, TaskCreated, Unknown
 from tailrace.core.fold import State
@@ -30,39 +29,34 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
-from tailrace.core.pauses import Pause
+from tailrace.core.run_object import show_own, show_task
 from tailrace.core.state import (
     ENDED,
     ImageNode,
     ItemNode,
-    Part,
     Step,
     TaskNode,
     TextNode,
     UsageSum,
-    holds_blocks,
     note_numbers,
     part_number,
     part_of,
     text_node,
 )
 from tailrace.core.values import Json
-from tailrace.core.view import show_own, show_task
 
 VERSION = 2
 _VERSIONS = (1, VERSION)  # in version 1, the usage of a task lacks the tasks below it
-_HEAD = b'{"version":%d,' % VERSION
-_HEADS = tuple(b'{"version":%d,' % version for version in _VERSIONS)
-_SUPERSEDED = b'"superseded":true'
-_ZSTD_LEVEL = 1
-_PACKED = b"\x28\xb5\x2f\xfd"  # every zstd frame begins like this, and no JSON does
+HEADS = tuple(b'{"version":%d,' % version for version in _VERSIONS)
+"""A saved state begins like this: one for each version that can be restored, the newest last."""
 _FACTS = tuple(
     name for name in TaskCreated.__struct_fields__ if name not in ("task_id", "sequence_number")
 )
 
 
 _ITEM = b'{"output_index":'  # the JSON of an item begins like this, and no other line does
-_PRIVATE = b',"private":{'  # the private parts begin like this, and no other line does
+PRIVATE_LINE = b',"private":{'
+"""The private parts begin like this, and no other line does."""
 
 
 def save(state: State, *, private: bool = False) -> bytes:
@@ -95,7 +89,7 @@ def _pieces(value: Json) -> Iterator[bytes]:
     else:
         first, *rest = json_pieces.encoded(hidden)
         yield b"]"
-        yield _PRIVATE + first[1:]
+        yield PRIVATE_LINE + first[1:]
         yield from rest
         yield b"}"
 
@@ -192,64 +186,6 @@ def _save_item(node: ItemNode) -> Json:
     return value
 
 
-def fork(state: State) -> State:
-    """An independent copy of the state, without private parts.
-
-    The copy shares texts and other values that never change, so it takes little memory.
-    """
-    copied = State()
-    copied.position, copied.sequence_number = state.position, state.sequence_number
-    copied.unknown, copied.pauses = list(state.unknown), list(state.pauses)
-    for task in state.tasks.values():
-        _fork_task(copied, task)
-    return copied
-
-
-def _fork_task(state: State, task: TaskNode) -> None:
-    parent = None if task.parent is None else state.tasks[task.parent.task_id]
-    twin = TaskNode(task.task_id, task.task_index, task.at, parent, dict(task.facts))
-    state.tasks[task.task_id] = twin
-    if parent is None:
-        state.root = twin
-    else:
-        parent.children.append(twin)
-    for name in ("status", "ended", "attempt", "structured_output", "compacted", "error", "reason"):
-        setattr(twin, name, getattr(task, name))
-    twin.settling, twin.progress, twin.end_time = task.settling, task.progress, task.end_time
-    twin.switches, twin.notices = list(task.switches), list(task.notices)
-    twin.requests, twin.answers = list(task.requests), dict(task.answers)
-    twin.imports, twin.open_steps = dict(task.imports), list(task.open_steps)
-    twin.steps = {index: copy(step) for index, step in task.steps.items()}
-    if task.usage is not None:
-        twin.usage = UsageSum(dict(task.usage.fields))
-    twin.numbers.update(task.imports)
-    for node in task.items.values():
-        twin.add_item(_fork_item(node))
-        if holds_blocks(node.item):
-            numbers = map(part_number, node.parts.values())
-            twin.numbers.update(number for number in numbers if number is not None)
-
-
-def _fork_item(node: ItemNode) -> ItemNode:
-    twin = copy(node)
-    twin.private = {}
-    twin.parts = {index: _fork_part(part) for index, part in node.parts.items()}
-    twin.texts = {index: _fork_text(part) for index, part in node.texts.items()}
-    if node.arguments is not None:
-        twin.arguments = _fork_text(node.arguments)
-    return twin
-
-
-def _fork_part(part: Part) -> Part:
-    return _fork_text(part) if isinstance(part, TextNode) else copy(part)
-
-
-def _fork_text(node: TextNode) -> TextNode:
-    twin = TextNode(node.kind, node.item_id, node.at, node.text, is_open=node.is_open)
-    twin.id, twin.annotations = node.id, list(node.annotations)
-    return twin
-
-
 def restore(raw: bytes) -> State:
     """Restore a saved state; `MalformedEvent` if the bytes are not a saved state."""
     try:
@@ -271,77 +207,6 @@ def restore(raw: bytes) -> State:
         RecursionError,
     ) as error:
         raise MalformedEvent(f"Not a saved state: {type(error).__name__}.") from error
-
-
-def packed(raw: bytes) -> bytes:
-    """A saved state as stores hold it: compressed, with a checksum that `decompress` verifies."""
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(raw)
-
-
-def unpacked_size(raw: bytes) -> int:
-    """How many bytes of JSON a stored state has. States of older versions are not compressed."""
-    try:
-        return zstandard.frame_content_size(raw) if raw.startswith(_PACKED) else len(raw)
-    except zstandard.ZstdError:  # damaged: `restored` finds no state in it
-        return 0
-
-
-def restored(raw: bytes | None) -> State:
-    """The state that a store holds, or an empty state to fold from the start.
-
-    A newer version may have saved a state that this version cannot restore. It can read the events.
-    """
-    if raw is None:
-        return State()
-    try:
-        return restore(zstandard.decompress(raw) if raw.startswith(_PACKED) else raw)
-    except (MalformedEvent, zstandard.ZstdError):
-        return State()
-
-
-def may_have_superseded(raw: bytes) -> bool:
-    """Whether a stored state may have superseded items, without restoring it.
-
-    It is looked for in pieces: restoring a large state takes ten times as long, and its memory.
-    """
-    if not raw.startswith(_PACKED):
-        return True  # of an older version
-    before, left = b"", unpacked_size(raw)
-    try:
-        for piece in zstandard.ZstdDecompressor().read_to_iter(raw):
-            found = before + piece
-            if not before and not found.startswith(_HEADS):
-                return True  # of a version that may write it another way
-            # In JSON, no string holds these bytes: a quote inside a string has a backslash.
-            if _SUPERSEDED in found:
-                return True
-            before, left = piece[-len(_SUPERSEDED) :], left - len(piece)
-    except zstandard.ZstdError:  # damaged: the run is folded from its events
-        return True
-    return left != 0 or not before  # if it is cut, too
-
-
-def public_part(raw: bytes) -> list[bytes] | None:
-    """The JSON that `save` returns without private parts, in pieces, from a state that a store has.
-
-    None if the state is not stored that way, so that it has to be restored first.
-    """
-    try:
-        lines = zstandard.decompress(raw)
-    except zstandard.ZstdError:
-        return None
-    if not lines.startswith(_HEAD):
-        return None
-    found, start = list[bytes](), 0
-    # Line by line: one search in all bytes would hold the GIL for as long as it takes, and `split`
-    # would need one more copy. Stop at the first private line, so that no private part is sent.
-    while not lines.startswith(_PRIVATE, start):
-        stop = lines.find(b"\n", start)
-        if stop < 0:
-            return None
-        found.append(lines[start:stop])
-        start = stop + 1
-    return [*found, b"}"]
 
 
 def _decoded(raw: bytes) -> Json:

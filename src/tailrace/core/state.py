@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tailrace.core.bounds import PartBound, json_bytes
 from tailrace.core.items import (
     Annotation,
     Data,
@@ -26,6 +25,7 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
+from tailrace.core.text_limits import PartBound, json_bytes
 
 ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 """The terminal statuses of a task."""
@@ -222,7 +222,7 @@ class UsageSum:
         """
         sums = self.fields
         sums["calls"] += calls
-        for name in _COUNTS:
+        for name in TOKEN_COUNTS:
             count = getattr(usage, name)
             if count or name in sums:
                 sums[name] = sums.get(name, 0) + count
@@ -237,13 +237,14 @@ class UsageSum:
                 sums[name] = getattr(usage, name)
 
 
-_COUNTS = (
+TOKEN_COUNTS = (
     "input_tokens",
     "output_tokens",
     "cached_input_tokens",
     "cache_write_tokens",
     "reasoning_tokens",
 )
+"""The fields of a usage that count tokens."""
 
 
 class TaskNode:

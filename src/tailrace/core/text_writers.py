@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.bounds import WIDEST, PartBound, json_bytes
 from tailrace.core.citations import CitationScanner
 from tailrace.core.errors import InvalidValue
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import (
     Annotation,
     RawAnnotation,
     Refusal,
     Text,
 )
-from tailrace.core.sink import Sink
+from tailrace.core.text_limits import WIDEST, PartBound, json_bytes
 
 
 class GrowingText:
@@ -150,12 +150,14 @@ class TextWriter(StreamedText):
             return
         piece = self._checked(piece)
         scanner = self._scanner
-        if scanner.is_plain(piece):
-            self._sink.emit(replace(self._delta, delta=piece))
-            scanner.skip(piece)
-            self._take(piece)
-        else:
+        if "[" in piece or scanner.place[1]:
             self._add_marked(piece)
+            return
+        # As `feed` and `_take` do, without their calls: nearly every delta of a run ends here.
+        self._sink.emit(replace(self._delta, delta=piece))
+        self._pieces.append(piece)
+        self._length = length = self._length + len(piece)
+        scanner.place = (length, "")
 
     def _add_marked(self, piece: str) -> None:
         """Append a piece that may have markers, or the rest of a marker."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.approval_pauses import note_answers, note_requests
 from tailrace.core.items import Item, Reasoning, Text, ToolCall, ToolResult
 from tailrace.core.parts import PARTS
-from tailrace.core.pauses import note_answers, note_requests
 from tailrace.core.state import (
     ImageNode,
     ItemNode,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_ID_LENGTH
 from tailrace.core.errors import InvalidValue
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import (
     Block,
     Data,
@@ -32,7 +33,6 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import GrowingText, PartWriter, TextWriter
 
 _HEAVY = 64 * 1024
@@ -237,7 +237,10 @@ class MessageWriter(BlocksWriter):
 
     def text(self, piece: str) -> None:
         """Append to the open text, or open a text."""
-        (self._open_text or self.text_block()).add(piece)
+        last = self._blocks[-1] if self._blocks else None
+        if last.__class__ is not TextWriter or not last.is_open:  # `_open_text`, without its call
+            last = self.text_block()
+        last.add(piece)
 
     def cite(self, url: str, title: str = "", *, text: str | None = None) -> None:
         """Cite a web page: for `text`, which is added, or for the text since the last citation."""

@@ -32,13 +32,13 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_DEPTH, MAX_EVENT_BYTES, MAX_INTEGER
 from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
+from tailrace.core.event_sink import Sink, StateSink
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, InputRequest
-from tailrace.core.sink import Sink, StateSink
 from tailrace.core.sse import DONE
 from tailrace.core.values import number_of
 
@@ -220,7 +220,7 @@ class Notebook(StateSink):
             last = ev.TaskCancelled(task_id=self.task_id, reason=outcome.reason)
         else:
             last = ev.TaskIncomplete(task_id=self.task_id, reason=outcome.reason or "cut")
-        for event in closing.ending(self.node, last):
+        for event in closing_events.ending(self.node, last):
             self.emit(event)
 
     def take(self) -> list[tuple[ev.Event, ev.Private | None]]:

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Data, ErrorInfo, File, StepEnd, Text, Usage
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import TextWriter
 from tailrace.core.values import Json, count_of, dict_of, json_text, list_of, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter

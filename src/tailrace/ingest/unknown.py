@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from tailrace.core.sink import Sink
+from tailrace.core.event_sink import Sink
 from tailrace.ingest.base import keep_raw
 
 EMPTY: tuple[Any, ...] = (None, [], {})

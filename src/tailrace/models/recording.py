@@ -4,9 +4,13 @@
     model = replay("answers.jsonl")             # without pauses
     model = replay("answers.jsonl", pace=1)     # with the original pauses
 
-`tailrace.runtime.model_calls.recordings` describes the file. It holds the answers, and no requests:
-no prompt and no key. A replay answers call by call in the recorded order, and does not look at the
-request.
+A replay answers call by call in the recorded order, and does not look at the request.
+
+The file has JSON lines. A call begins with `{"call": name, "api": …, "model": …}` and its `host`,
+if it has one. A chunk of its answer is `{"call": name, "at": seconds, "events": […]}`, an error is
+`{"call": name, "at": …, "error": …}`. Each line names its call and is written as it arrives. So
+calls at the same time may share a file, and a crash loses only what had not arrived. The file holds
+the answers, and no requests: no prompt and no key.
 """
 
 from __future__ import annotations
@@ -20,18 +24,11 @@ from pathlib import Path
 import msgspec
 
 from tailrace.core import errors
-from tailrace.core.errors import ProviderError
+from tailrace.core.errors import CallerError, ProviderError
 from tailrace.core.items import Usage
 from tailrace.history import Api
 from tailrace.models.prices import Prices
 from tailrace.ports import Model, Request, host_of
-from tailrace.runtime.model_calls.recordings import (
-    NoRecording,
-    RecordedCall,
-    RecordedChunk,
-    RecordedStart,
-    read_calls,
-)
 
 __all__ = ["NoRecording", "record", "replay"]
 
@@ -40,6 +37,39 @@ _ERRORS: dict[str, type[ProviderError]] = {
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, ProviderError)
 }
+
+
+class NoRecording(CallerError):
+    """The file is not a recording, or lacks the call."""
+
+    code = "no_recording"
+
+
+class RecordedStart(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The first line of a call: the API, the model and the host."""
+
+    call: str
+    api: Api
+    model: str
+    host: str = ""
+
+
+class RecordedChunk(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Events or an error that arrived `at` seconds after the call was made."""
+
+    call: str
+    at: float
+    events: list[str] = []
+    error: str | None = None
+    message: str = ""
+    retry_after: float | None = None
+
+
+class RecordedCall(msgspec.Struct):
+    """A complete call."""
+
+    begun: RecordedStart
+    chunks: list[RecordedChunk]
 
 
 def record(model: Model, path: str | Path, *, now: Callable[[], float] = time.monotonic) -> Model:
@@ -97,6 +127,37 @@ class _Recording:
 
     async def close(self) -> None:
         await self._model.close()
+
+
+def read_calls(path: str | Path) -> list[RecordedCall]:
+    """Read the calls of a recording, in the order in which they were made.
+
+    The last line may be incomplete, if its writer was killed. `NoRecording` names a wrong line.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise NoRecording(
+            f"Recording {path} cannot be read: {error.strerror}. Check the path."
+        ) from None
+    calls: dict[str, RecordedCall] = {}
+    whole = lines[:-1]  # the last line has no line feed: it is empty or incomplete
+    for number, line in enumerate(whole, 1):
+        try:
+            value = msgspec.json.decode(line)
+            if isinstance(value, dict) and "api" in value:
+                begun = msgspec.convert(value, RecordedStart)
+                calls[begun.call] = RecordedCall(begun, [])
+            else:
+                chunk = msgspec.convert(value, RecordedChunk)
+                calls[chunk.call].chunks.append(chunk)
+        except (ValueError, KeyError) as error:
+            why = "its call is not in the file" if isinstance(error, KeyError) else str(error)
+            raise NoRecording(f"Recording {path.name}, line {number}: {why}.") from None
+    if not calls:
+        raise NoRecording(f"Recording {path.name} is empty; record a call first.")
+    return list(calls.values())
 
 
 def replay(path: str | Path, *, pace: float = 0, prices: Prices | None = None) -> Model:

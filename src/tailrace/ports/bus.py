@@ -5,8 +5,8 @@ The log is the truth and the bus is a hint: a reader that gets nothing from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
@@ -42,6 +42,10 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Close all connections and subscriptions."""
+
+
+OpenBus: TypeAlias = Callable[[], Awaitable[Bus]]
+"""A function that opens a bus."""
 
 
 class Mirror(Protocol):

@@ -5,8 +5,8 @@ What a store has answered is durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -362,3 +362,7 @@ class Tokens(Protocol):
 
 class Store(EventLog, Queue, Inbox, Blobs, Tokens, Protocol):
     """All that must survive a restart."""
+
+
+OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
+"""A function that opens a store: many drivers need a running loop."""

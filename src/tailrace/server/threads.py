@@ -11,7 +11,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.event_log.whole_state import end_fork
 from tailrace.runtime.runs.all_runs import Runs
@@ -73,7 +73,7 @@ async def conversation(runs: Runs, info: RunInfo) -> tuple[list[State], int]:
             break
         state = look.state
         if until is not None:
-            state = fork(state)  # the look's is shared
+            state = copy_state(state)  # the look's is shared
             end_fork(state)
         until = forked_at(state)
         chain.append(state)

@@ -5,16 +5,16 @@ private parts are JSON lines. Rows that are joined later hold frames of the nati
 (`tailrace.core.log_lines`). Large joined rows, and all rows of an ended run, are also compressed
 with zstd. Events repeat the same names, so they shrink to a twentieth. Unpacking costs less than
 reading the pages that are saved. The row of a short run is made dense before (see
-`tailrace.stores.dense`).
+`tailrace.stores.dense_rows`).
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -22,7 +22,7 @@ from tailrace.core.errors import StorageError
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.core.log_lines import LogLines, joined_frames
 from tailrace.ports import Trimmed
-from tailrace.stores import dense
+from tailrace.stores import dense_rows
 
 READ_BYTES = PIECE_BYTES
 """Most bytes of one read, plus one row: a stalled reader holds that much memory."""
@@ -97,6 +97,10 @@ class Row(NamedTuple):
         return plain(self.private, self.unpacked).split(b"\n")
 
 
+as_row: Callable[[Any], Row] = partial(tuple.__new__, Row)
+"""Values as a row: `Row._make` without a call of Python, for what is done for every event."""
+
+
 def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> None:
     """Raise `StorageError` if the checksum of a row's part is wrong."""
     if zlib.crc32(stored) != checksum:
@@ -115,9 +119,9 @@ def lines_of(
     first_seq: int, last_seq: int, epoch: int, public: bytes, unpacked: int | None
 ) -> LogLines:
     """The events of a row in any form."""
-    if unpacked is not None and public.startswith(dense.MARK):
-        raw = plain(public[len(dense.MARK) :], unpacked)
-        return LogLines(first_seq, last_seq, epoch, dense.frames(raw, first_seq, epoch))
+    if unpacked is not None and public.startswith(dense_rows.MARK):
+        raw = plain(public[len(dense_rows.MARK) :], unpacked)
+        return LogLines(first_seq, last_seq, epoch, dense_rows.unpack(raw, first_seq, epoch))
     return LogLines(first_seq, last_seq, epoch, plain(public, unpacked))
 
 
@@ -155,7 +159,8 @@ def row_of(
     run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
 ) -> Row:
     """A batch as a row; `StorageError` if an event is not one line."""
-    public, private = b"\n".join(publics), _lines(privates)
+    public = b"\n".join(publics)
+    private = b"\n".join(privates) if any(privates) else None
     # An event that is not one line would shift the numbers of all that follow.
     breaks = len(publics) - 1
     if (
@@ -168,7 +173,11 @@ def row_of(
             f"The batch of run {run_id} at event {first_seq} is not one line of JSON for each event"
             " and private part. Encode them with encode_event and encode_private."
         )
-    return _row(run_id, first_seq, first_seq + breaks, epoch, public, private)
+    checksum = zlib.crc32(private) if private is not None else None
+    last_seq = first_seq + breaks
+    return as_row(
+        (run_id, first_seq, last_seq, epoch, public, private, zlib.crc32(public), checksum, None)
+    )
 
 
 def joined(rows: list[Row], *, ended: bool, make_dense: bool = False) -> Row:
@@ -184,7 +193,7 @@ def joined(rows: list[Row], *, ended: bool, make_dense: bool = False) -> Row:
     place = (first.run_id, first.first_seq, rows[-1].last_seq, first.epoch)
     whole = _row(*place, frames, private)
     if ended and make_dense and len(frames) < DENSE_BYTES:
-        return _packed(whole, dense.dense(whole.lines()))
+        return _packed(whole, dense_rows.pack(whole.lines()))
     return _packed(whole) if ended or len(frames) >= PACKED_BYTES else whole
 
 
@@ -203,14 +212,17 @@ def gathered(rows: list[Row]) -> Row:
 
 def _verify(rows: list[Row]) -> None:
     """Check the bytes of rows, and that no event is missing between them."""
-    for row in rows:
-        row.verify()
-    for before, row in pairwise(rows):
-        if row.first_seq != before.last_seq + 1:
+    crc32, expected = zlib.crc32, rows[0].first_seq
+    for row in rows:  # mostly one event each, so every step counts
+        _, first_seq, last_seq, _, public, private, checksum, _, _ = row
+        if crc32(public) != checksum or private is not None:
+            row.verify()
+        if first_seq != expected:
             raise StorageError(
-                f"Run {row.run_id}: event {row.first_seq} does not follow {before.last_seq}, so"
-                " their rows are not joined."
+                f"Run {row.run_id}: event {first_seq} does not follow {expected - 1}, so their rows"
+                " are not joined."
             )
+        expected = last_seq + 1
 
 
 def _packed(row: Row, short: bytes | None = None) -> Row:
@@ -218,7 +230,7 @@ def _packed(row: Row, short: bytes | None = None) -> Row:
     if short is None:
         public = zstandard.compress(row.public, ZSTD_LEVEL)
     else:
-        public = dense.MARK + zstandard.compress(short, ZSTD_LEVEL)
+        public = dense_rows.MARK + zstandard.compress(short, ZSTD_LEVEL)
     private = zstandard.compress(row.private, ZSTD_LEVEL) if row.private is not None else None
     return row._replace(
         public=public,

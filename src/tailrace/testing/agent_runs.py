@@ -39,9 +39,9 @@ from tailrace.core.items import (
     ToolCall,
     UrlCitation,
 )
+from tailrace.core.run_object import show_block
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.core.tool_arguments import arguments_value
-from tailrace.core.view import show_block
 from tailrace.ports import Model
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.functions import AgentFunction, unknown_agent

@@ -19,8 +19,9 @@ from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines, framed
 from tailrace.core.log_lines import place as lines_place
-from tailrace.core.snapshot import fork, saved
+from tailrace.core.snapshot import saved
 from tailrace.core.sse import SseParser
+from tailrace.core.state_copy import copy_state
 from tailrace.testing.cursor_kit import check_cursors, cursor_of
 from tailrace.wire.base import (
     MAX_CURSOR,
@@ -85,7 +86,7 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     state = State()
     shown = False
     for place in range(len(recorded) + 1):
-        before = fork(state)
+        before = copy_state(state)
         encoder = wire.at(state)
         assert is_over(encoder) == is_over(along), (
             f"{wire.name}: a resume after event {place} does not know whether the stream is over"

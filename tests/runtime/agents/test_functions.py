@@ -13,7 +13,7 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task

@@ -15,7 +15,7 @@ from tailrace.app import Tailrace
 from tailrace.core.errors import RateLimited, TailraceError
 from tailrace.core.events import TextDelta
 from tailrace.core.items import ErrorInfo
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.runtime.tasks.task import Task
 
 SECRET = "hunter2"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tailrace.buses.local import LocalBus
-from tailrace.core import snapshot
+from tailrace.core import snapshot, stored_state
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, NotDrained, NotFound, SeqConflict, StorageError
 from tailrace.core.events import (
@@ -451,7 +451,7 @@ async def test_the_snapshot_of_a_large_state_is_encoded_beside_the_event_loop(
     assert threads == ["tailrace-build_0"]
     found = await log.snapshot(RUN)
     assert found is not None
-    state = snapshot.restored(found.state)
+    state = stored_state.restored(found.state)
     assert state.sequence_number == found.seq == emitter.state.sequence_number - 1
     assert state.root is not None
     assert state.root.private["provider"] == {"id": "1"}

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.buses.local import LocalBus
-from tailrace.core.codec import encode_event
-from tailrace.core.events import OutputItemDone, TaskAttempt, TaskCreated, TaskInProgress, recorded
-from tailrace.core.fold import State
-from tailrace.core.view import client_view
+from tailrace.core.events import OutputItemDone, TaskAttempt
+from tailrace.core.run_object import client_view
 from tailrace.models.scripted import Scripted, call, cut, say, think, tries
-from tailrace.ports import NewRun, Request
-from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.ports import Request
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.model_calls.call import Patience, call_model
-from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tests.runtime.tasks.begun import begun_in
 
 RUN = "run_1"
 
 
 async def test_a_new_attempt_is_in_the_log_with_what_it_supersedes(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
-    first = recorded(TaskCreated(task_id=RUN, input="Is it sunny?"), 1)
-    await log.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(first)))
-    state = State()
-    state.apply(first)
-    pipeline = Pipeline(log, LocalBus())
-    emitter = pipeline.writer(RUN, state=state)
-    emitter.emit(TaskInProgress(task_id=RUN))
-    task = Task(emitter, RUN)
     model = Scripted(
         tries(
             [think("Hm."), say("It is"), cut()],
@@ -37,19 +23,18 @@ async def test_a_new_attempt_is_in_the_log_with_what_it_supersedes(tmp_path: Pat
             [say("It is sunny.")],
         )
     )
-    outcome = await call_model(
-        model,
-        Request(chain=[state]),
-        task,
-        patience=Patience(first_wait=0.001),
-        drain=task.drain,
-    )
-    task.complete()
-    await task.drain()
-    kept = await whole_state(log, RUN)
-    events = [one.event for one in await log.read(RUN, 0)]
-    await pipeline.close()
-    await log.close()
+    async with begun_in(tmp_path, RUN, input="Is it sunny?") as (task, log, state):
+        outcome = await call_model(
+            model,
+            Request(chain=[state]),
+            task,
+            patience=Patience(first_wait=0.001),
+            drain=task.drain,
+        )
+        task.complete()
+        await task.drain()
+        kept = await whole_state(log, RUN)
+        events = [one.event for one in await log.read(RUN, 0)]
     assert outcome.status == "completed"
     attempts = [event for event in events if isinstance(event, TaskAttempt)]
     assert [attempt.attempt for attempt in attempts] == [2, 3]

@@ -14,7 +14,7 @@ from tailrace.core import codec
 from tailrace.core import events as ev
 from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.items import Message, Text, ToolCall
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.ports import MAX_ATTEMPTS, Batch
 from tailrace.runtime.agents.functions import AgentFunction, restartable
 from tailrace.runtime.runs import all_runs as running

@@ -22,7 +22,7 @@ from tailrace.events import (
     TaskInputRequired,
     TextDelta,
 )
-from tailrace.runtime.runs.all_runs import first_epoch
+from tailrace.runtime.runs.new_run import first_epoch
 
 
 async def greet(task: Task) -> str:

@@ -10,39 +10,22 @@ from typing import Any
 
 import pytest
 
-from tailrace.buses.local import LocalBus
-from tailrace.core.codec import MAX_EVENT_BYTES, encode_event
+from tailrace.core.codec import MAX_EVENT_BYTES
 from tailrace.core.errors import CallerError, IllegalEvent, InvalidValue, NotFound, StreamTooLarge
-from tailrace.core.events import TaskCreated, TaskInProgress, recorded
-from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
-from tailrace.core.view import client_view, whole_object
+from tailrace.core.run_object import client_view, whole_object
 from tailrace.ingest.openai_chat.reader import OpenAIChat
-from tailrace.ports import NewRun
-from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.tasks.task import Task, pending_call
-from tailrace.stores.sqlite.store import SqliteLog
+from tests.runtime.tasks.begun import begun_in
 
 RUN = "run_1"
 
 
 @pytest.fixture
 async def task(tmp_path: Path) -> AsyncIterator[Task]:
-    log = SqliteLog(tmp_path / "log.db")
-    first = recorded(
-        TaskCreated(task_id=RUN, agent="a", thread_id="t", input="?", options={"temperature": 0}),
-        1,
-    )
-    await log.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(first)))
-    state = State()
-    state.apply(first)
-    pipeline = Pipeline(log, LocalBus())
-    emitter = pipeline.writer(RUN, state=state)
-    emitter.emit(TaskInProgress(task_id=RUN))
-    yield Task(emitter, RUN)
-    await emitter.drain()
-    await pipeline.close()
-    await log.close()
+    created = {"agent": "a", "thread_id": "t", "input": "?", "options": {"temperature": 0}}
+    async with begun_in(tmp_path, RUN, **created) as begun:
+        yield begun.task
 
 
 def output(task: Task) -> list[dict[str, Any]]:

@@ -11,16 +11,11 @@ import pytest
 
 from conformance.authoring import PNG
 from conformance.stories.documents import ANSWER, WEATHER
-from tailrace.buses.local import LocalBus
-from tailrace.core.codec import decode_private, encode_event
-from tailrace.core.events import TaskCreated, TaskInProgress, recorded
-from tailrace.core.fold import State
+from tailrace.core.codec import decode_private
 from tailrace.core.items import ReferenceToBlock, Text
-from tailrace.ports import NewRun
-from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.tasks.call_writer import CallWriter
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tests.runtime.tasks.begun import begun_in
 from tests.traces import FOLDER
 
 RUN = "task_1234xyz"
@@ -95,20 +90,11 @@ def without_ids(lines: list[bytes]) -> list[Any]:
 
 async def written(folder: Path, story: Callable[[Task], None]) -> tuple[list[bytes], Any]:
     """The public events and private contents that a story leaves in the log."""
-    log = SqliteLog(folder / "log.db")
-    first = recorded(TaskCreated(task_id=RUN), 1)
-    await log.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(first)))
-    state = State()
-    state.apply(first)
-    pipeline = Pipeline(log, LocalBus())
-    emitter = pipeline.writer(RUN, state=state)
-    emitter.emit(TaskInProgress(task_id=RUN))
-    story(Task(emitter, RUN))
-    await emitter.drain()
-    lines = [one.public for one in await log.read(RUN, 0)]
-    privates = await log.read_private(RUN, 0)
-    await pipeline.close()
-    await log.close()
+    async with begun_in(folder, RUN) as begun:
+        story(begun.task)
+        await begun.task.drain()
+        lines = [one.public for one in await begun.log.read(RUN, 0)]
+        privates = await begun.log.read_private(RUN, 0)
     contents = [decode_private(privates[number]).content for number in sorted(privates)]
     return lines, [content for content in contents if content is not None]
 

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from tailrace.core.errors import CallerError, StorageError
-from tailrace.stores import dense
+from tailrace.stores.dense_rows import MARK
 from tailrace.stores.sqlite import schema
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, ended, public, written
@@ -207,7 +207,7 @@ async def ended_alike(store: SqliteLog, run_id: str) -> None:
 def dense_rows(path: Path, run_id: str) -> int:
     found = execute(path, f"select public from batches where run_id = '{run_id}' and unpacked")
     assert found
-    return sum(row[0].startswith(dense.MARK) for row in found)
+    return sum(row[0].startswith(MARK) for row in found)
 
 
 async def test_processes_that_race_to_migrate_do_it_once(path: Path) -> None:

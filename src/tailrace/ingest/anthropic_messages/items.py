@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import RawItem, Status
-from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import MOST_TOKENS, Json, count_of, json_text, list_of, text_or_none
 from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter
@@ -109,14 +110,28 @@ def open_block(answer: MessageContext, block: Json) -> OpenBlock:
 # --- thinking ----------------------------------------------------------------------------------
 
 
-class _ThinkingBlock:
+class _Block(ABC):
+    """A block that is closed in one way, completed or not."""
+
+    is_call = False
+
+    @abstractmethod
+    def _close(self, status: Status) -> None:
+        """Close what was written of the block."""
+
+    def stop(self) -> None:
+        self._close("completed")
+
+    def cut(self) -> None:
+        self._close("incomplete")
+
+
+class _ThinkingBlock(_Block):
     """Thinking, with the signature that proves it to Anthropic when it is sent back.
 
     It is written as a summary, because newer models send a summary of their thinking, and because
     clients show summaries and mostly hide raw reasoning.
     """
-
-    is_call = False
 
     def __init__(self, answer: MessageContext, block: Json) -> None:
         self._answer = answer
@@ -155,17 +170,9 @@ class _ThinkingBlock:
         )
         self._writer.finish(status, private)
 
-    def stop(self) -> None:
-        self._close("completed")
 
-    def cut(self) -> None:
-        self._close("incomplete")
-
-
-class _RedactedBlock:
+class _RedactedBlock(_Block):
     """Sealed thinking: nothing is shown, all of it is sent back."""
-
-    is_call = False
 
     def __init__(self, answer: MessageContext, block: Json) -> None:
         self._answer = answer
@@ -182,12 +189,6 @@ class _RedactedBlock:
             raw=self._start if has_unknown(self._start, ("type", "data")) else None,
         )
         self._writer.finish(status, private)
-
-    def stop(self) -> None:
-        self._close("completed")
-
-    def cut(self) -> None:
-        self._close("incomplete")
 
 
 # --- calls -------------------------------------------------------------------------------------
@@ -331,13 +332,11 @@ _PIECES = {
 """Deltas that append text: their field, and the field of the block."""
 
 
-class _RawBlock:
+class _RawBlock(_Block):
     """A block of another type: compaction, fallback, and future types.
 
     Known deltas are applied, so that the whole block can be sent back.
     """
-
-    is_call = False
 
     def __init__(self, answer: MessageContext, block: Json) -> None:
         self._answer = answer
@@ -383,9 +382,3 @@ class _RawBlock:
             return value if value is not None and keepable(value) else text
         before = self._block.get(name)
         return before + text if isinstance(before, str) else text
-
-    def stop(self) -> None:
-        self._close("completed")
-
-    def cut(self) -> None:
-        self._close("incomplete")

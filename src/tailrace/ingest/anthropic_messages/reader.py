@@ -12,8 +12,8 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo, Refusal, Usage
-from tailrace.core.sink import Sink
 from tailrace.core.values import Json, count_of, dict_of, dicts_of, list_of, text_or_none
 from tailrace.core.writers import MessageWriter
 from tailrace.ingest.anthropic_messages.items import API, MessageContext, OpenBlock, open_block

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from tailrace.core import events as ev
 from tailrace.core.errors import StreamTooLarge
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Status
-from tailrace.core.sink import Sink
 from tailrace.core.values import Json, list_of
 from tailrace.core.writers import MessageWriter
 from tailrace.ingest.anthropic_messages.values import citation_of

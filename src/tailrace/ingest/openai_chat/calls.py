@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedJson
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Status
 from tailrace.core.partial_json import PartialJson
-from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded, is_beginning
 from tailrace.core.values import dict_of, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter

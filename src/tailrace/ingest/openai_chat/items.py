@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Status
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import PartWriter, TextWriter
 from tailrace.core.writers import MessageWriter
 from tailrace.ingest.base import ExecutorOf

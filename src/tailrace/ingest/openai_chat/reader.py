@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo
-from tailrace.core.sink import Sink
 from tailrace.core.values import count_of
 from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.openai_chat.calls import API

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Status
-from tailrace.core.sink import Sink
 from tailrace.core.values import dicts_of
 from tailrace.core.writers import ReasoningWriter
 from tailrace.ingest.openai_chat.calls import API

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import (
     Block,
     Data,
@@ -24,7 +25,6 @@ from tailrace.core.items import (
     InputRequest,
     Text,
 )
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import GrowingText
 from tailrace.core.tool_arguments import is_beginning, is_json, same_json
 from tailrace.core.values import Json, dict_of, dicts_of, json_text, text_or_none, word_of

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Data, RawItem, Status
-from tailrace.core.sink import Sink
 from tailrace.core.values import Json, dicts_of, text_or_none, word_of
 from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.ingest.openai_responses.texts import (
@@ -99,7 +99,23 @@ def _kind(part: Json) -> str:
     return TEXTS.get(kind, kind) if isinstance(kind, str) else ""
 
 
-class MessageSlot(Slot):
+class _WrittenSlot(Slot):
+    """An item that ends in one way without its final form, completed or not."""
+
+    def settle(self) -> None:
+        """Complete the item as it is."""
+        self._end("completed")
+
+    def cut(self) -> None:
+        """End the item as incomplete."""
+        self._end("incomplete")
+
+    @abstractmethod
+    def _end(self, status: Status) -> None:
+        """End the item without its final form, from its start and its deltas."""
+
+
+class MessageSlot(_WrittenSlot):
     """A message. Its texts stay open until it is done, because citations may follow them."""
 
     item_type = "message"
@@ -228,16 +244,7 @@ class MessageSlot(Slot):
             ]
         return {**item, "content": content}
 
-    def settle(self) -> None:
-        """Complete the item as it is."""
-        self._end("completed")
-
-    def cut(self) -> None:
-        """End the item as incomplete."""
-        self._end("incomplete")
-
     def _end(self, status: Status) -> None:
-        """End the item without its final form, from its start and its deltas."""
         more = has_unknown(self.seen, self._known)
         for place, part in enumerate(_content(self.seen)):
             known = self._known_part.get(_kind(part))
@@ -247,7 +254,7 @@ class MessageSlot(Slot):
         self._finish(self.seen or {"type": "message"}, status, more=more)
 
 
-class ReasoningSlot(Slot):
+class ReasoningSlot(_WrittenSlot):
     """Reasoning: a summary, reasoning text, sealed content, or any of them."""
 
     item_type = "reasoning"
@@ -331,16 +338,7 @@ class ReasoningSlot(Slot):
             part.finish()
         self.writer.finish(status, self.private(raw, encrypted_content=self._sealed))
 
-    def settle(self) -> None:
-        """Complete the item as it is."""
-        self._end("completed")
-
-    def cut(self) -> None:
-        """End the item as incomplete."""
-        self._end("incomplete")
-
     def _end(self, status: Status) -> None:
-        """End the item without its final form, from its start and its deltas."""
         parts = [part for parts in self._lists(self.seen) for part in parts]
         more = has_unknown(self.seen, self._known) or any(
             text_or_none(part.get("text")) is None or has_unknown(part, self._known_part)
@@ -349,7 +347,7 @@ class ReasoningSlot(Slot):
         self._finish(status, self.seen if more else None)
 
 
-class RawSlot(Slot):
+class RawSlot(_WrittenSlot):
     """An item of unknown type, or that only its provider understands."""
 
     def __init__(self, sink: Sink, item_id: str | None, index: int | None, item_type: str) -> None:
@@ -362,22 +360,14 @@ class RawSlot(Slot):
     def done(self, item: Json) -> None:
         """End the item with its final form."""
         self.learn(item)
-        self._finish(as_end(item.get("status")) or "completed")
+        self._end(as_end(item.get("status")) or "completed")
 
-    def _finish(self, status: Any) -> None:
+    def _end(self, status: Status) -> None:
         self.is_open = False
         # Clients do not see sealed fields.
         shown = {name: value for name, value in self.seen.items() if name not in _SEALED}
         item = RawItem(id=self._id, raw=shown, source=API, status=status)
         self.sink.done(self._place, item, self.private(self.seen))
-
-    def settle(self) -> None:
-        """Complete the item as it is."""
-        self._finish("completed")
-
-    def cut(self) -> None:
-        """End the item as incomplete."""
-        self._finish("incomplete")
 
 
 _SEALED = frozenset(("encrypted_content", "signature", "fingerprint"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import InputRequest
-from tailrace.core.sink import Sink
 from tailrace.core.values import Json, index_of, word_of
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
 from tailrace.ingest.openai_responses.calls import CallSlot, is_call

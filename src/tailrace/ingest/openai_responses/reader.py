@@ -13,8 +13,8 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core import sse
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo, InputRequest
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import TextWriter
 from tailrace.core.values import Json, dict_of, dicts_of, index_of, word_of
 from tailrace.ingest.base import (

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Block, ErrorInfo, Executor, InputRequest
-from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded, ends_itself
 from tailrace.core.values import Json, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter, ResultWriter

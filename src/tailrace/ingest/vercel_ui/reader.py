@@ -22,8 +22,8 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.errors import MalformedEvent
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo, InputRequest
-from tailrace.core.sink import Sink
 from tailrace.core.values import Json, dict_of, text_of
 from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.vercel_ui.calls import UiCalls

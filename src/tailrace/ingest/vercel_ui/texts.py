@@ -13,8 +13,8 @@ from collections import Counter
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import Block, Data, RawAnnotation, ReferenceToBlock, Status
-from tailrace.core.sink import Sink
 from tailrace.core.text_writers import PartWriter, TextWriter
 from tailrace.core.values import Json, dict_of, text_of
 from tailrace.core.writers import MessageWriter, ReasoningWriter

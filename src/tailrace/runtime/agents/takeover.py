@@ -9,7 +9,7 @@ again. Any other tool that had started gets the result `interrupted`.
 
 from __future__ import annotations
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
@@ -30,9 +30,9 @@ def begin_again(task: Task, reason: str) -> None:
     with task._sink.emitter.closing():
         for item in list(node.items.values()):
             if item.is_open and not _is_left_to_loop(node, item):
-                for event in closing.close_item(node, item):
+                for event in closing_events.close_item(node, item):
                     task.emit(event)
-        for event in closing.close_steps(node):
+        for event in closing_events.close_steps(node):
             task.emit(event)
     if unfinished or _was_working(node):
         supersede(task, [item.id for item in unfinished], reason)

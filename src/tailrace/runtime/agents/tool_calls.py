@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, StorageError, TailraceError
 from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
@@ -341,7 +341,7 @@ def _end_children(task: Task, call: PendingCall, reason: str) -> None:
     for child in task._sink.node.children:
         if child.call_id == call.call_id and not child.ended:
             last = ev.TaskCancelled(task_id=child.task_id, reason=reason)
-            for event in closing.ending(child, last):
+            for event in closing_events.ending(child, last):
                 task.emit(event)
 
 
@@ -394,7 +394,7 @@ def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
     elif result.is_open:
         with task._sink.emitter.closing():
             _end_children(task, call, error.message)
-            for event in closing.close_item(node, result):
+            for event in closing_events.close_item(node, result):
                 if isinstance(event, ev.OutputItemDone) and isinstance(event.item, ToolResult):
                     item = msgspec.structs.replace(event.item, error=error)
                     event = msgspec.structs.replace(event, item=item)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tailrace.core import snapshot
+from tailrace.core import snapshot, stored_state
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
 from tailrace.core.events import TIMED, Event, Private, Recorded, timed
@@ -107,6 +107,7 @@ class Emitter:
         """Whether its worker leaves the run to another worker, which closes what is open."""
         self._pipeline = pipeline
         self._events: list[Recorded] = []
+        self._publics: list[bytes] = []
         self._privates: list[bytes] = []
         self._durable = state.sequence_number
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -143,11 +144,15 @@ class Emitter:
         public = encode_event(event)
         hidden = encode_private(private) if private is not None else b""
         state.apply(event, private)
+        is_first = not self._events
         self._events.append(Recorded(event, public, self.epoch))
+        self._publics.append(public)
         self._privates.append(hidden)
-        self._tail_bytes += len(public)
-        self._gathered += len(public) + len(hidden) + EVENT_BYTES
-        self._pipeline.wake(self)
+        size = len(public)
+        self._tail_bytes += size
+        self._gathered += size + len(hidden) + EVENT_BYTES
+        if is_first:  # the others wait with it
+            self._pipeline.wake(self)
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -177,31 +182,34 @@ class Emitter:
         if self._gathered + self._in_flight > PACE_BYTES or self.failure is not None:
             await self.drain()
 
-    def take(self) -> tuple[Batch, list[Recorded]]:
-        """The new events as one batch, without a snapshot."""
+    def take(self) -> tuple[Batch, list[Recorded], bool]:
+        """The new events, as one batch and as a list, and whether the batch needs a snapshot.
+
+        It does if the events since the last snapshot outweigh it, so that the cost stays linear.
+        """
         self._in_flight, self._gathered = self._gathered, 0
         events, self._events = self._events, []
+        publics, self._publics = self._publics, []
         privates, self._privates = self._privates, []
+        root = self.state.root
+        ended = root is not None and root.ended
         batch = Batch(
             run_id=self.run_id,
             epoch=self.epoch,
             first_seq=events[0].event.sequence_number,
-            publics=[one.public for one in events],
+            publics=publics,
             privates=privates,
-            ended=self.state.root is not None and self.state.root.ended,
+            ended=ended,
         )
-        return batch, events
-
-    def needs_snapshot(self, batch: Batch) -> bool:
-        """Whether the events since the last snapshot outweigh it, so that the cost stays linear."""
-        return self._tail_bytes > (LAST_SNAPSHOT_BYTES if batch.ended else self._snapshot_bytes)
+        most = LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes
+        return batch, events, self._tail_bytes > most
 
     async def snapshot(self) -> bytes:
         """The state now. A thread encodes a large state."""
         weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
         value = snapshot.saved(self.state, private=True)
-        saved = await build(weight, lambda: snapshot.packed(snapshot.encode_saved(value)))
-        self._snapshot_bytes = max(snapshot.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
+        saved = await build(weight, lambda: stored_state.packed(snapshot.encode_saved(value)))
+        self._snapshot_bytes = max(stored_state.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
         return saved
 
     def written(self, last: int) -> None:
@@ -224,6 +232,7 @@ class Emitter:
         if self.failure is None:
             self.failure = failure
         self._events.clear()
+        self._publics.clear()
         self._privates.clear()
         for _, waiting in self._waiting:
             if not waiting.done():
@@ -391,8 +400,8 @@ class Pipeline:
         for emitter in emitters:
             if emitter.idle:  # it failed while the snapshot of another was encoded
                 continue
-            batch, events = emitter.take()
-            if emitter.needs_snapshot(batch):
+            batch, events, needs_snapshot = emitter.take()
+            if needs_snapshot:
                 batch = replace(batch, snapshot=await emitter.snapshot())
             left.append((emitter, batch, events))
         deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE

@@ -14,7 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tailrace.core.errors import StorageBusy, StorageError, TailraceError
-from tailrace.core.snapshot import packed, save
+from tailrace.core.snapshot import save
+from tailrace.core.stored_state import packed
 from tailrace.ports.store import FORGET_SECONDS, Store, Trimmed
 from tailrace.runtime.event_log.whole_state import read_whole
 

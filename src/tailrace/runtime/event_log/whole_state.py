@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
-from tailrace.core.snapshot import restored, unpacked_size
+from tailrace.core.stored_state import restored, unpacked_size
 from tailrace.ports import Store
 from tailrace.runtime.event_log.store_retry import patiently
 
@@ -46,7 +46,7 @@ def end_fork(state: State) -> None:
     if root is not None and not root.ended:
         reason = f"It was forked after event {state.sequence_number}."
         last = ev.TaskCancelled(task_id=root.task_id, reason=reason)
-        for event in closing.ending(root, last):
+        for event in closing_events.ending(root, last):
             state.absorb(ev.recorded(event, state.sequence_number + 1))
 
 

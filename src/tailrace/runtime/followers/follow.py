@@ -17,7 +17,7 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, TaskAttempt, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
-from tailrace.core.snapshot import may_have_superseded, public_part, restored, unpacked_size
+from tailrace.core.stored_state import may_have_superseded, public_part, restored, unpacked_size
 from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.offload import BuildCache, LogRead, build

@@ -157,12 +157,13 @@ class Tail:
         """Wake every reader that does not take the new events at once."""
         waiting, self._waiting = self._waiting, []
         few = len(waiting) < CROWD  # many readers would delay the publisher
-        for one, take in waiting:
+        for reader in waiting:
+            one, take = reader
             if one.done():
                 continue
             try:
                 if few and take is not None and take():
-                    self._waiting.append((one, take))
+                    self._waiting.append(reader)
                     continue
             except Exception as error:  # noqa: BLE001  # the reader gets it, not the publisher
                 one.set_exception(error)

@@ -35,8 +35,8 @@ from tailrace.core.errors import (
     StateLost,
     StreamError,
 )
+from tailrace.core.event_sink import Sink, StateSink
 from tailrace.core.items import ErrorInfo, Message, ToolCall
-from tailrace.core.sink import Sink, StateSink
 from tailrace.core.sse import DONE
 from tailrace.core.state import TextNode
 from tailrace.history import Api, reachable
@@ -49,7 +49,8 @@ from tailrace.runtime.diagnostics.telemetry import chat, operation
 from tailrace.runtime.model_calls.request_check import check_request
 from tailrace.runtime.model_calls.try_sink import NeedsApproval, TrySink, never
 from tailrace.runtime.tasks.blobs import blob_loader
-from tailrace.runtime.tasks.task import Task, TaskSink
+from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.tasks.task_sink import TaskSink
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink, StateSink
 from tailrace.core.items import Item, Message, Reasoning, ToolCall, Usage
-from tailrace.core.sink import Sink, StateSink
 from tailrace.core.values import dict_of
 from tailrace.ports import Model, host_of
 

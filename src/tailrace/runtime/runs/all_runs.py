@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from copy import copy
@@ -19,9 +18,9 @@ import msgspec
 
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import CallerError, NotFound, RunEnded, SeqConflict, Stopping
-from tailrace.core.events import Recorded, TaskCancelled, TaskCreated, recorded
+from tailrace.core.events import Recorded, TaskCancelled, TaskCreated
 from tailrace.core.fold import State
-from tailrace.core.ids import check_id, is_id
+from tailrace.core.ids import is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime.agents.busy_thread import BusyThread, next_place
 from tailrace.runtime.agents.functions import AgentFunction, unknown_agent
@@ -32,13 +31,19 @@ from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.outage import Outage, watched
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.retention import FOREVER, Retention
-from tailrace.runtime.event_log.whole_state import read_whole
 from tailrace.runtime.followers.elsewhere import Followers
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader, RunState, look_at
 from tailrace.runtime.followers.tail import run_not_found
-from tailrace.runtime.runs.input_checks import check_input, was_answered
-from tailrace.runtime.runs.quota import LimitReached, RunQuota
+from tailrace.runtime.runs.input_checks import check_input, check_unread, was_answered
+from tailrace.runtime.runs.new_run import (
+    RUN_PREFIX,
+    check_continued,
+    check_fork,
+    check_ids,
+    new_run,
+)
+from tailrace.runtime.runs.quota import RunQuota
 from tailrace.runtime.tasks.task import begun_task
 from tailrace.runtime.workers import recovery
 from tailrace.runtime.workers.claimed_run import CANCELLED
@@ -51,23 +56,6 @@ CLOSED_SECONDS = 5.0
 """Within this time after a cancel the run and its sub-agents have ended."""
 
 logger = logging.getLogger("tailrace")
-
-UNREAD_BYTES = 16 * 1024 * 1024
-"""How much input of a run may be unread before more is refused."""
-
-LETTER_BYTES = 16 * 1024
-"""What an input counts at least, so that small inputs are bounded, too."""
-
-RUN_PREFIX = "run_"
-"""The prefix of the ids that are made here."""
-
-
-def first_epoch(run_id: str) -> int:
-    """The epoch of a run's first event, a number of ten digits.
-
-    It differs from run to run, so that a cursor of another run is not accepted.
-    """
-    return 10**9 + zlib.crc32(run_id.encode())
 
 
 class Runs:
@@ -183,8 +171,8 @@ class Runs:
         It waits from then on for a worker, here or elsewhere. With `forget` it is deleted shortly
         after its end, and no run continues it. The run continues `previous_run_id`, whose thread is
         the default. None begins a conversation. Without it, the run continues the newest run of its
-        thread that can be continued. With
-        `previous_seq` it is a fork: it continues that run as it was after this event.
+        thread that can be continued. With `previous_seq` it is a fork: it continues that run as it
+        was after this event.
         """
         if self.owner is not None or owner is None:
             owner = self.owner or ""
@@ -192,7 +180,7 @@ class Runs:
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         self.check_agent(agent)
         options = self.allowed_options(agent, options)
-        _check_ids(
+        check_ids(
             run_id=run_id,
             thread_id=thread_id,
             owner=owner or None,
@@ -202,12 +190,7 @@ class Runs:
         earlier = None
         if isinstance(previous_run_id, str):
             earlier = await self.of(owner).info(previous_run_id, "previous_run_id")
-            if earlier.forget:
-                raise NotFound(
-                    f"Run {previous_run_id} has `store: false`: it is deleted soon, and no run "
-                    "continues it. Send its messages in the input.",
-                    param="previous_run_id",
-                )
+            check_continued(earlier)
         continues_newest = previous_run_id is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
@@ -218,24 +201,27 @@ class Runs:
             if continues_newest:
                 earlier = await self.of(owner).continued(thread_id)
             if previous_seq is not None:
-                _check_fork(earlier, previous_seq, named=not continues_newest)
+                check_fork(earlier, previous_seq, named=not continues_newest)
             try:
-                info = await self._create(
-                    TaskCreated(
-                        task_id=run_id,
-                        agent=agent,
-                        thread_id=thread_id,
-                        previous_run_id=earlier.run_id if earlier is not None else None,
-                        previous_seq=previous_seq,
-                        created_at=self._now(),
-                        input=input,
-                        options=options,
-                        metadata=metadata,
-                    ),
-                    owner=owner,
-                    forget=forget,
-                    queued=busy == "queue",
-                    ordinal=place,
+                info = await self._stored(
+                    await new_run(
+                        self.store,
+                        TaskCreated(
+                            task_id=run_id,
+                            agent=agent,
+                            thread_id=thread_id,
+                            previous_run_id=earlier.run_id if earlier is not None else None,
+                            previous_seq=previous_seq,
+                            created_at=self._now(),
+                            input=input,
+                            options=options,
+                            metadata=metadata,
+                        ),
+                        owner=owner,
+                        forget=forget,
+                        queued=busy == "queue",
+                        ordinal=place,
+                    )
                 )
             except SeqConflict:
                 continue  # another run of the thread was created at the same moment
@@ -256,50 +242,26 @@ class Runs:
         allowed = getattr(self.agents[agent], "allowed_options", None)
         return allowed(options) if allowed is not None and isinstance(options, dict) else options
 
-    async def _create(
-        self, event: TaskCreated, *, owner: str, forget: bool, queued: bool, ordinal: int | None
-    ) -> RunInfo:
-        run_id, previous = event.task_id, event.previous_run_id
-        start = await self._reference_start(previous, event.previous_seq)
-        created = recorded(msgspec.structs.replace(event, reference_start=start), 1)
-        # Checked before it is stored, so that an illegal event leaves no run behind.
-        State().apply(created)
-        run = NewRun(
-            run_id=run_id,
-            agent=event.agent or "",
-            thread_id=event.thread_id or "",
-            public=encode_event(created),
-            previous_run_id=previous,
-            owner=owner,
-            forget=forget,
-            queued=queued,
-            ordinal=ordinal,
-            epoch=first_epoch(run_id),
-        )
-        crash_points.point("create.before")
-        info = await self._stored(run)
-        if info is None:
-            raise CallerError(f"Run {run_id} exists already; choose another id.", param="run_id")
-        return info
-
     def check_agent(self, agent: str, param: str | None = None) -> None:
         """Raise `NotFound` unless there is such an agent; `param` is the field that names it."""
         if agent not in self.agents:
             raise NotFound(unknown_agent(agent, self.agents), param=param)
 
-    async def _stored(self, run: NewRun) -> RunInfo | None:
+    async def _stored(self, run: NewRun) -> RunInfo:
+        crash_points.point("create.before")
         if self._quota is None:
-            return await self.store.create(run)
-        await self._quota.take()
-        try:
-            return await self.store.create(run)
-        finally:
-            self._quota.give()
-
-    async def _reference_start(self, previous: str | None, at: int | None) -> int:
-        """The first number of a new run's pool: numbers continue along the conversation."""
-        root = (await read_whole(self.store, previous, at)).root if previous else None
-        return root.next_reference if root is not None else 1
+            info = await self.store.create(run)
+        else:
+            await self._quota.take()
+            try:
+                info = await self.store.create(run)
+            finally:
+                self._quota.give()
+        if info is None:
+            raise CallerError(
+                f"Run {run.run_id} exists already; choose another id.", param="run_id"
+            )
+        return info
 
     async def find(self, run_id: str) -> RunInfo | None:
         """The run's row; None if the run is unknown or another owner's."""
@@ -392,25 +354,11 @@ class Runs:
         """Send a value to a running agent. `{"request_id": …}` answers a request of the run."""
         await self.check(run_id)
         await check_input(self.reader, self.agents, run_id, value)
-        await self._check_unread(run_id, value)
+        await check_unread(self.store, run_id, value)
         if await self._post(run_id, "input", value) is None:
             if await was_answered(self.reader, run_id, value):
                 return
             raise RunEnded(f"Run {run_id} has ended and takes no input; start a new run.")
-
-    async def _check_unread(self, run_id: str, value: Any) -> None:
-        """Refuse input that its agent does not read: its worker holds it in memory.
-
-        Answers have twice the room: other values must not keep a run from its answer.
-        """
-        unread = await self.store.unread(run_id)
-        room = UNREAD_BYTES * (2 if isinstance(value, dict) and "request_id" in value else 1)
-        is_full = unread.bytes + unread.letters * LETTER_BYTES > room
-        if is_full and (await self.info(run_id)).ended_at is None:
-            raise LimitReached(
-                f"Run {run_id} has {unread.letters} inputs that its agent has not read. "
-                "Wait, or cancel the run."
-            )
 
     async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
         """Cancel a run, and return when it has ended. A second cancel changes nothing.
@@ -497,31 +445,3 @@ class Runs:
         await self.reader.close()
         await self.bus.close()
         await self.store.close()
-
-
-def _check_ids(**ids: Any) -> None:
-    """Check the ids that a caller chose, by the names of their parameters."""
-    for param, value in ids.items():
-        if isinstance(value, str):
-            check_id(value, param)
-
-
-def _check_fork(earlier: RunInfo | None, seq: int, *, named: bool) -> None:
-    """Check the event that a run forks. Unless `named`, its run is the thread's newest."""
-    if earlier is None:
-        raise (CallerError if named else NotFound)(
-            "`previous_seq` is an event of the run to fork; name the run in `previous_run_id`.",
-            param="previous_seq",
-        )
-    if not 1 <= seq <= earlier.last_seq:
-        raise NotFound(
-            f"`previous_seq` is {seq}; run {earlier.run_id} has the events 1 to "
-            f"{earlier.last_seq}.",
-            param="previous_seq",
-        )
-    if not earlier.keeps(seq):
-        raise NotFound(
-            f"The events of run {earlier.run_id} are no longer kept; leave `previous_seq` out to "
-            "fork it at its end.",
-            param="previous_seq",
-        )

@@ -17,14 +17,21 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import TaskNode
-from tailrace.ports import Trimmed
+from tailrace.ports import Store, Trimmed
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.handoff import handed_to
 from tailrace.runtime.agents.sub_agents import AgentTool
 from tailrace.runtime.followers.follow import Reader
+from tailrace.runtime.runs.quota import LimitReached
 from tailrace.runtime.tools.json_schema import Checker
 from tailrace.runtime.tools.parameters import InvalidArguments
 from tailrace.runtime.tools.tool import Tool
+
+UNREAD_BYTES = 16 * 1024 * 1024
+"""How much input of a run may be unread before more is refused."""
+
+LETTER_BYTES = 16 * 1024
+"""What an input counts at least, so that small inputs are bounded, too."""
 
 _ASKED = msgspec.json.encode("task.input_required")
 
@@ -40,6 +47,23 @@ async def check_input(reader: Reader, agents: Mapping[str, Any], run_id: str, va
         await _check_asked(reader, agents, run_id, value)
     elif isinstance(value, dict) and "approved" in value:
         await _check_addressed(reader, run_id)
+
+
+async def check_unread(store: Store, run_id: str, value: Any) -> None:
+    """Refuse input that its agent does not read: its worker holds it in memory.
+
+    Answers have twice the room: other values must not keep a run from its answer.
+    """
+    unread = await store.unread(run_id)
+    room = UNREAD_BYTES * (2 if isinstance(value, dict) and "request_id" in value else 1)
+    if unread.bytes + unread.letters * LETTER_BYTES <= room:
+        return
+    info = await store.info(run_id)
+    if info is not None and info.ended_at is None:
+        raise LimitReached(
+            f"Run {run_id} has {unread.letters} inputs that its agent has not read. "
+            "Wait, or cancel the run."
+        )
 
 
 async def was_answered(reader: Reader, run_id: str, value: Any) -> bool:

@@ -18,8 +18,8 @@ from tailrace.core.errors import CallerError
 from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, InputRequest, Message, Usage
+from tailrace.core.run_object import client_view
 from tailrace.core.state import TaskNode, TextNode
-from tailrace.core.view import client_view
 from tailrace.history import Load, history, reachable
 from tailrace.runtime.agents.handoff import handed_to
 from tailrace.runtime.agents.output_types import OutputType

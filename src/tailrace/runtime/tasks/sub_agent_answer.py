@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tailrace.core import events as ev
+from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo, Message
 from tailrace.core.references import Imported, ReferencePool, import_citations
-from tailrace.core.sink import Sink
 from tailrace.core.state import TaskNode, TextNode
 
 

@@ -18,13 +18,13 @@ event's place in the log, so they are unique in the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, NotFound, TailraceError
 from tailrace.core.fold import State
@@ -37,24 +37,17 @@ from tailrace.core.items import (
     Usage,
 )
 from tailrace.core.references import ReferencePool
-from tailrace.core.sink import StateSink
+from tailrace.core.run_object import client_view
 from tailrace.core.state import TaskNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import plain_json
-from tailrace.core.view import client_view
 from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import last_question
 from tailrace.runtime.event_log.pipeline import Emitter
 from tailrace.runtime.tasks.blobs import blob_loader
 from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall, error_info
-
-
-def runs_of_item(item_id: str) -> list[str]:
-    """The ids that the run of an item may have: see `StateSink.new_id`."""
-    run = item_id.partition("_")[2].rpartition("_")[0]
-    return [f"run_{run}", run] if run else []
-
+from tailrace.runtime.tasks.task_sink import TaskSink
 
 CALL_CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
 CALL_INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
@@ -77,50 +70,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approved: bool | None = None
     value: Any = None
     reason: str | None = None
-
-
-class TaskSink(StateSink):
-    """The private half of a task: its state, its reference numbers, and where its writers write.
-
-    Its `emit` is the emitter's: the way of an event has no step more.
-    """
-
-    def __init__(self, emitter: Emitter, task_id: str, pool: ReferencePool | None = None) -> None:
-        super().__init__(emitter.state, emitter.run_id, task_id)
-        self.emitter = emitter
-        self.emit = emitter.emit
-        self.pool = pool or ReferencePool(self.node.reference_start)
-
-    def free_call_id(self, _wanted: str) -> str:
-        """An id that no other call of the thread has.
-
-        A provider repeats its ids from answer to answer (`call_0`), so none of them is kept. The
-        ingest remembers the provider's id in the private part.
-        """
-        return self.new_id("call")
-
-    def own_call_id(self, chosen: str) -> str:
-        """The id of a call whose id the agent chooses: no other run of the thread has it."""
-        return f"{chosen}_{self.run_id.removeprefix('run_')}"
-
-    def knows(self, number: int) -> bool:
-        """Whether the task's pool issued this reference number."""
-        return self.pool.knows(number)
-
-    def write(self, events: Iterable[ev.Event]) -> None:
-        """Emit events in order."""
-        for event in events:
-            self.emit(event)
-
-    def after(self, error: BaseException, close: Callable[[], None]) -> None:
-        """Close what `error` leaves open, unless the run is not ours any more.
-
-        Items that an abandoned coroutine, or a worker that gives the run up, leaves open are closed
-        by the worker that continues the run. An event that is refused here must not hide `error`.
-        """
-        if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
-            with suppress(TailraceError), self.emitter.closing():
-                close()
 
 
 class Task:
@@ -239,7 +188,7 @@ class Task:
             yield
         except BaseException as error:
             sink = self._sink
-            sink.after(error, lambda: sink.write(closing.close_steps(sink.node, index)))
+            sink.after(error, lambda: sink.write(closing_events.close_steps(sink.node, index)))
             raise
         # The task may have been ended inside the block, and its steps with it.
         if self._sink.node.steps[index].is_open:
@@ -316,7 +265,7 @@ class Task:
         """End an item with the parts that the state has: a refused event did not change it."""
         node = self._sink.node.items[index]
         if node.is_open:
-            self._sink.write(closing.close_item(self._sink.node, node))
+            self._sink.write(closing_events.close_item(self._sink.node, node))
 
     def notice(self, message: str, data: Any = None) -> None:
         """Show a message to the people who watch. The model does not see it."""
@@ -437,7 +386,7 @@ class Task:
     def _end(self, last: ev.Event) -> None:
         if not self._sink.node.ended:
             with self._sink.emitter.closing():
-                self._sink.write(closing.ending(self._sink.node, last))
+                self._sink.write(closing_events.ending(self._sink.node, last))
 
 
 def pending_call(task: Task, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:

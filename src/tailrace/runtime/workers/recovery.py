@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tailrace.core import closing
+from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
@@ -107,7 +107,7 @@ def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
     node = task._sink.node
     left = [item for item in node.items.values() if item.is_open]
     with task._sink.emitter.closing():
-        for event in closing.closing(node):
+        for event in closing_events.close_all(node):
             task.emit(event)
     for call_id in _unanswered(node):
         result = ToolResult(id=task._sink.new_id("fco"), call_id=call_id, block_list=[])

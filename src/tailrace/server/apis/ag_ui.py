@@ -12,10 +12,10 @@ from starlette.types import ASGIApp
 
 from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.event_sink import runs_of_item
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.history.inputs import InputItem, is_aside, read_input
-from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import KeyReused, keyed_name

@@ -18,14 +18,14 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
 from tailrace.core.json_pieces import entries
+from tailrace.core.run_object import client_view
 from tailrace.core.tool_output import OCTETS
-from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.agents.descriptions import agent_info
 from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.followers.tail import run_not_found
-from tailrace.runtime.runs.all_runs import RUN_PREFIX
+from tailrace.runtime.runs.new_run import RUN_PREFIX
 from tailrace.server import request_fields
 from tailrace.server.access.admission import admitted
 from tailrace.server.access.guard import json_response

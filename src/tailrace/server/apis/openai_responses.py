@@ -16,13 +16,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.event_sink import runs_of_item
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.ids import is_id
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.memory import COMPACT
-from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.access.guard import json_response
 from tailrace.server.apis.base import HttpApi

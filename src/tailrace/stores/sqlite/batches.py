@@ -27,6 +27,7 @@ from tailrace.stores.rows import (
     READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
+    as_row,
     gathered,
     joined,
     lines_in,
@@ -328,7 +329,7 @@ def gather(db: apsw.Connection, pause: float = 0.0) -> GatheredRows:
     last: Any = db.execute(newest).fetchone()
     # Only up to the last row, which is read first: later rows stay for the next sweep.
     query = "select * from fresh where rowid <= ? order by rowid"
-    found = [Row._make(values) for values in db.execute(query, last[:1])] if last else []
+    found = [as_row(values) for values in db.execute(query, last[:1])] if last else []
     found.sort(key=itemgetter(0))  # by run; its rows are in order already
     rows: list[Row] = []
     for number, some in enumerate(_adjacent(found)):
@@ -369,16 +370,16 @@ def sweep(db: apsw.Connection, found: GatheredRows) -> None:
 def _adjacent(rows: list[Row]) -> list[list[Row]]:
     """Ordered rows by run and epoch, and parted at large rows and at `JOINED_BYTES`."""
     found: list[list[Row]] = []
-    before: tuple[str, int, int] | None = None
-    room = 0
+    known, written, expected, room = "", 0, 0, 0
     for row in rows:
-        room -= len(row.public)
-        if (row.run_id, row.epoch, row.first_seq) == before and room >= 0:
+        run_id, first_seq, last_seq, epoch, public, *_ = row
+        room -= len(public)
+        if first_seq == expected and room >= 0 and run_id == known and epoch == written:
             found[-1].append(row)
         else:
             found.append([row])
-            room = JOINED_BYTES - len(row.public)
-        before = (row.run_id, row.epoch, row.last_seq + 1)
+            known, written, room = run_id, epoch, JOINED_BYTES - len(public)
+        expected = last_seq + 1
     return found
 
 

@@ -15,7 +15,8 @@ same, which wakes readers at once, or another, which makes readers poll the stor
 
 from __future__ import annotations
 
-from tailrace.extensions import OpenBus, OpenStore
+from tailrace.ports.bus import OpenBus
+from tailrace.ports.store import OpenStore
 from tailrace.testing.follow_kit.lossy_bus import LossyBusTests
 from tailrace.testing.follow_kit.readers import ReaderTests
 from tailrace.testing.follow_kit.stalls import StallTests

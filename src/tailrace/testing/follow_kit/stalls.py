@@ -15,7 +15,7 @@ from tailrace.ports import Bus, Store
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.followers.fanout import Stream, Streams
 from tailrace.runtime.followers.follow import Reader
-from tailrace.runtime.tasks.task import TaskSink
+from tailrace.runtime.tasks.task_sink import TaskSink
 from tailrace.testing.follow_kit.setup import FollowTests, begun, end
 from tailrace.wire.base import Format, ThreadFormat
 from tailrace.wire.formats import FORMATS

@@ -7,7 +7,7 @@
 It speaks OpenAI's Responses API, chat completions and Anthropic's Messages API, streamed or not.
 Each request is checked by `tailrace.testing.provider_rules` and refused in the provider's words;
 what was issued (ids, signatures, sealed reasoning, stored responses) is remembered. Answers
-are scripts (`tailrace.runtime.model_calls.scripts`), taken in order, or recorded
+are scripts (`tailrace.models.scripted.script`), taken in order, or recorded
 (`RecordedAnswer.read`, `recorded_calls`); they may fail, break off inside a character, or go
 silent.
 """
@@ -28,16 +28,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tailrace.core.values import Json
-from tailrace.runtime.model_calls.scripts import (
+from tailrace.models.scripted.anthropic_messages import ERRORS, PlayedMessages
+from tailrace.models.scripted.openai_chat import PlayedChat
+from tailrace.models.scripted.openai_responses import PlayedResponses
+from tailrace.models.scripted.script import (
     Fail,
     InvalidScript,
     Script,
     checked,
     opening_failure,
 )
-from tailrace.runtime.model_calls.scripts.anthropic_messages import ERRORS, PlayedMessages
-from tailrace.runtime.model_calls.scripts.openai_chat import PlayedChat
-from tailrace.runtime.model_calls.scripts.openai_responses import PlayedResponses
 from tailrace.testing.provider_rules import (
     ErrorBody,
     Issued,

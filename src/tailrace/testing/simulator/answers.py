@@ -15,8 +15,8 @@ from tailrace.core import sse
 from tailrace.core.sse import DONE
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json, dict_of
-from tailrace.runtime.model_calls.recordings import RecordedCall, read_calls
-from tailrace.runtime.model_calls.scripts import (
+from tailrace.models.recording import RecordedCall, read_calls
+from tailrace.models.scripted.script import (
     STATUSES,
     Cut,
     Fail,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from tailrace.extensions import OpenStore
+from tailrace.ports.store import OpenStore
 from tailrace.testing.store_kit.blobs import BlobTests
 from tailrace.testing.store_kit.inbox import LetterTests
 from tailrace.testing.store_kit.keeping import KeepingTests

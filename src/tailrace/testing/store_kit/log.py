@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.core.errors import SeqConflict
 from tailrace.core.events import Unknown
-from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, Store, Trimmed
+from tailrace.ports.store import OpenStore
 from tailrace.testing.store_kit.setup import (
     StoreTests,
     batch,

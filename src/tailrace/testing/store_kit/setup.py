@@ -12,8 +12,8 @@ except ImportError as missing:
 
 from tailrace.core.codec import encode_event
 from tailrace.core.events import Notice, TaskCompleted, TaskCreated, recorded
-from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, NewRun, RunInfo, Store
+from tailrace.ports.store import OpenStore
 
 
 class StoreTests:

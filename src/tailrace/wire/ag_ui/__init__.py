@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.ag_ui.encoder import AgUiEncoder, lost_items
 from tailrace.wire.ag_ui.messages import messages_of
 from tailrace.wire.base import Frame, ReplayFormat
@@ -38,15 +38,15 @@ class AgUiFormat(ReplayFormat):
 
     def at(self, state: State) -> AgUiEncoder:
         """An encoder for a client that has received everything up to this state."""
-        return AgUiEncoder(fork(state), lost=lost_items(state))
+        return AgUiEncoder(copy_state(state), lost=lost_items(state))
 
     def answered(self, state: State, requests: Collection[str]) -> AgUiEncoder:
         """An encoder for a client that has answered these requests."""
-        return AgUiEncoder(fork(state), lost=lost_items(state), answered=requests)
+        return AgUiEncoder(copy_state(state), lost=lost_items(state), answered=requests)
 
     def open(self, state: State) -> tuple[AgUiEncoder, list[Frame]]:
         """A replay in few events; superseded items are left out."""
-        encoder = AgUiEncoder(fork(state), lost=False)
+        encoder = AgUiEncoder(copy_state(state), lost=False)
         return encoder, encoder.opening()
 
     def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ Frames have no `event:` line. `tailrace.wire.frame_cursors` has the cursors.
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.agents.encoder import AgentsEncoder
 from tailrace.wire.frame_cursors import FrameCursorFormat
 
@@ -29,7 +29,7 @@ class AgentsFormat(FrameCursorFormat[AgentsEncoder]):
 
     def at(self, state: State) -> AgentsEncoder:
         """An encoder for a client that has seen everything so far."""
-        return AgentsEncoder(fork(state), self._ids)
+        return AgentsEncoder(copy_state(state), self._ids)
 
 
 FORMAT = AgentsFormat()

@@ -25,7 +25,7 @@ There is no cursor: a client that was cut asks for a replay. A `ping` keeps a si
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.anthropic_messages.encoder import MessagesEncoder
 from tailrace.wire.anthropic_messages.envelope import frame
 from tailrace.wire.anthropic_messages.object import message_object
@@ -51,13 +51,13 @@ class MessagesFormat(ReplayFormat):
 
     def at(self, state: State) -> MessagesEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        encoder = MessagesEncoder(fork(state), in_deltas=self._in_deltas)
+        encoder = MessagesEncoder(copy_state(state), in_deltas=self._in_deltas)
         encoder.opening()
         return encoder
 
     def open(self, state: State) -> tuple[MessagesEncoder, list[Frame]]:
         """A replay in few frames, without superseded items."""
-        encoder = MessagesEncoder(fork(state), joined=True, in_deltas=self._in_deltas)
+        encoder = MessagesEncoder(copy_state(state), joined=True, in_deltas=self._in_deltas)
         return encoder, encoder.opening()
 
 

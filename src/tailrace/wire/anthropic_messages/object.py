@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json
 from tailrace.wire.anthropic_messages.encoder import MessagesEncoder
@@ -17,7 +17,7 @@ def message_object(state: State) -> Json:
     message: Json = {}
     block: Json = {}
     arguments: list[str] = []
-    for frame in MessagesEncoder(fork(state), joined=True).opening():
+    for frame in MessagesEncoder(copy_state(state), joined=True).opening():
         event = frame_json(frame)
         kind = event["type"]
         if kind == "error":

@@ -34,7 +34,7 @@ Entries of lists in a delta have an `index`: openai-python merges them by it.
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.openai_chat.encoder import ChatEncoder
 from tailrace.wire.openai_chat.object import completion
@@ -52,12 +52,12 @@ class ChatFormat(ReplayFormat):
 
     def at(self, state: State) -> ChatEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        return ChatEncoder(fork(state), usage=self._usage)
+        return ChatEncoder(copy_state(state), usage=self._usage)
 
     def open(self, state: State) -> tuple[ChatEncoder, list[Frame]]:
         """A replay in few chunks, without superseded items."""
         frames: list[Frame] = []
-        return ChatEncoder(fork(state), replay=frames, usage=self._usage), frames
+        return ChatEncoder(copy_state(state), replay=frames, usage=self._usage), frames
 
 
 FORMAT = ChatFormat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.core.values import Json
 from tailrace.wire.base import DONE_FRAME, Frame, frame_json
 from tailrace.wire.openai_chat.encoder import ChatEncoder
@@ -16,7 +16,7 @@ _HEAD = ("id", "created", "model")
 def completion(state: State) -> Json:
     """The run as a `chat.completion`; `{"error": …}` if the run has no answer."""
     frames: list[Frame] = []
-    ChatEncoder(fork(state), replay=frames)
+    ChatEncoder(copy_state(state), replay=frames)
     chunks = [frame_json(frame) for frame in frames if frame != DONE_FRAME]
     message: Json = {"role": "assistant", "content": None, "refusal": None}
     choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": None}

@@ -27,7 +27,7 @@ from typing import Any
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.base import DONE_FRAME, START, Cursor, DefaultFormat, Frame, whole_number
 from tailrace.wire.openai_responses.cursors import JOINED, OPENING, offset, place_of, split
 from tailrace.wire.openai_responses.encoder import ResponsesEncoder
@@ -124,7 +124,7 @@ class ResponsesFormat(DefaultFormat):
 
     def at(self, state: State) -> ResponsesEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        return ResponsesEncoder(fork(state), segment=self._segment)
+        return ResponsesEncoder(copy_state(state), segment=self._segment)
 
     def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         """A replay with a single delta for each text, without superseded items."""
@@ -140,7 +140,9 @@ class ResponsesFormat(DefaultFormat):
 
     def _replay(self, state: State) -> tuple[ResponsesEncoder, list[ResponseEvent]]:
         replay: list[ResponseEvent] = []
-        encoder = ResponsesEncoder(fork(state), segment=self._segment, joined=True, replay=replay)
+        encoder = ResponsesEncoder(
+            copy_state(state), segment=self._segment, joined=True, replay=replay
+        )
         return encoder, replay
 
     def resume(
@@ -149,13 +151,13 @@ class ResponsesFormat(DefaultFormat):
         """Continue inside event `cursor.seq`; `before` is the state before it."""
         place = place_of(cursor.sub or 0, recorded.epoch)
         if place.mode == OPENING:
-            state = fork(before)
+            state = copy_state(before)
             state.absorb(recorded.event)
             encoder, frames = self.open(state, recorded.epoch)
         else:
             joined = place.mode == JOINED
             encoder = ResponsesEncoder(
-                fork(before), segment=self._segment, joined=joined, numbering=place.numbering
+                copy_state(before), segment=self._segment, joined=joined, numbering=place.numbering
             )
             frames = encoder.encode(recorded)
         count = len(frames) - frames.count(DONE_FRAME)

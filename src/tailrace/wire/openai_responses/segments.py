@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tailrace.core.approval_pauses import Pause
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
-from tailrace.core.pauses import Pause
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.wire.openai_responses.items import (

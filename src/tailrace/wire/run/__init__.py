@@ -19,7 +19,7 @@ follows. `tailrace.wire.frame_cursors` has the cursors.
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.frame_cursors import FrameCursorFormat
 from tailrace.wire.run.encoder import RunEncoder
 
@@ -31,7 +31,7 @@ class RunFormat(FrameCursorFormat[RunEncoder]):
 
     def at(self, state: State) -> RunEncoder:
         """An encoder for a client that has seen everything so far."""
-        return RunEncoder(fork(state), self._ids)
+        return RunEncoder(copy_state(state), self._ids)
 
 
 FORMAT = RunFormat()

@@ -31,7 +31,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import fork
+from tailrace.core.state_copy import copy_state
 from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.vercel_ui.answers import answers_of, is_cut, read, results_of, run_of
 from tailrace.wire.vercel_ui.encoder import UiEncoder
@@ -49,7 +49,7 @@ class UiFormat(ReplayFormat):
 
     def at(self, state: State) -> UiEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        return UiEncoder(fork(state))
+        return UiEncoder(copy_state(state))
 
     def open(self, state: State) -> tuple[UiEncoder, list[Frame]]:
         """A replay in few chunks, with its end if the run has ended."""
@@ -61,7 +61,7 @@ class UiFormat(ReplayFormat):
 
         While the run waits for these answers, there is nothing to replay.
         """
-        encoder = UiEncoder(fork(state), answered)
+        encoder = UiEncoder(copy_state(state), answered)
         return encoder, [] if encoder.waits else encoder.opening(RESET_STEP)
 
     def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:

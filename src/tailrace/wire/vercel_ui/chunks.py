@@ -25,10 +25,10 @@ from tailrace.core.items import (
     ToolCall,
     UrlCitation,
 )
+from tailrace.core.run_object import show_block, show_own, show_task
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import NOT_JSON, arguments_value
 from tailrace.core.values import Json
-from tailrace.core.view import show_block, show_own, show_task
 from tailrace.wire.base import Frame, safe_json
 from tailrace.wire.projection import CitedBlock, Sources, is_client, is_raw_first
 

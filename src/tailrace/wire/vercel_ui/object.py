@@ -12,9 +12,9 @@ from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.items import Data, InputRequest, Message, Reasoning, ToolCall, ToolResult
+from tailrace.core.run_object import show_task
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.values import Json
-from tailrace.core.view import show_task
 from tailrace.wire.base import DONE_FRAME, Frame
 from tailrace.wire.projection import (
     Sources,

@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.core.sse import DONE
 from tailrace.core.values import Json
-from tailrace.runtime.model_calls.scripts import (
+from tailrace.models.scripted.script import (
     Call,
     Fail,
     PlayedScript,

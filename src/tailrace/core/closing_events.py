@@ -23,11 +23,11 @@ def ending(task: TaskNode, last: ev.Event) -> Iterator[ev.Event]:
 
     Apply each event before taking the next: an event is legal only after the events before it.
     """
-    yield from closing(task)
+    yield from close_all(task)
     yield last
 
 
-def closing(task: TaskNode) -> Iterator[ev.Event]:
+def close_all(task: TaskNode) -> Iterator[ev.Event]:
     """The events that close everything open in a task and its children."""
     for child in task.children:
         if not child.ended:

@@ -1,11 +1,10 @@
-"""A run of another process: on a server, in a database, or in an exported file."""
+"""Asks a Tailrace server over HTTP, and follows its runs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,26 +12,10 @@ import typer
 
 from tailrace.cli.messages import fail
 from tailrace.core.codec import decode_event
-from tailrace.core.errors import MalformedEvent, TailraceError
+from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import TERMINAL, AnyEvent
 from tailrace.core.sse import SseParser
 from tailrace.core.state import ENDED
-
-RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="Id of the run, or its address http://…/runs/ID.")
-]
-Url = Annotated[
-    str, typer.Option(envvar="TAILRACE_URL", help="Address of the server, with its prefix.")
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(envvar="TAILRACE_KEY", help="API key, if the server wants one."),
-]
-Db = Annotated[
-    str | None,
-    typer.Option("--db", help="Read this database instead: a SQLite file or postgresql://…"),
-]
-LOCAL = "http://127.0.0.1:8000"
 
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
@@ -50,7 +33,7 @@ class ServerAway(Exception):
 
 
 class ServerClient:
-    """A Tailrace server, over HTTP."""
+    """The client of a Tailrace server."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         import httpcore2
@@ -214,51 +197,3 @@ def address(run: str, url: str) -> tuple[str, str]:
     if not found:
         fail(f"{run!r} is not the address of a run; write http://host:port/runs/ID.")
     return base, rest.partition("/")[0].partition("?")[0]
-
-
-def stored_events(run: str, url: str, key: str | None, db: str | None) -> list[AnyEvent]:
-    """The events of a run so far, from a file, a database or a server."""
-    if "://" not in run and (Path(run).is_file() or run.endswith(".jsonl")):
-        return _of_file(Path(run))
-    if db is not None:
-        return [decode_event(line) for line in read_database(run, db)[0]]
-    url, run_id = address(run, url)
-    return ServerClient(url, key).so_far(run_id)
-
-
-def _of_file(path: Path) -> list[AnyEvent]:
-    try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-        if not lines:
-            fail(f"File {path} has no events; write it again with `tailrace export`.")
-        return [decode_event(line) for line in lines]
-    except OSError as error:
-        fail(f"File {path} cannot be read ({error.strerror}).")
-    except TailraceError as error:
-        fail(f"File {path} is not an exported run: {error}")
-
-
-def read_database(run_id: str, db: str) -> tuple[list[bytes], dict[int, bytes]]:
-    """The events of a run as JSON, and its private parts by number."""
-    import asyncio
-
-    async def read() -> tuple[list[bytes], dict[int, bytes]]:
-        from tailrace.stores import open_store
-
-        store = await open_store(db)
-        try:
-            if await store.info(run_id) is None:
-                fail(f"There is no run {run_id} in {db}.")
-            lines: list[bytes] = []
-            while found := await store.read_lines(run_id, len(lines)):
-                lines += [line for part in found for line in part.publics()]
-            return lines, await store.read_private(run_id)
-        finally:
-            await store.close()
-
-    if "://" not in db and not Path(db).is_file():
-        fail(f"There is no database {db}; check --db.")
-    try:
-        return asyncio.run(read())
-    except TailraceError as error:
-        fail(str(error))

@@ -12,21 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace.core.items import InputRequest, ToolCall
-from tailrace.core.state import ImageNode, ItemNode, TaskNode
+from tailrace.core.state import TOKEN_COUNTS, ImageNode, ItemNode, TaskNode
 
 if TYPE_CHECKING:
     from tailrace.core.fold import State
 
 ITEM = -1
 """The block index that means the whole item."""
-
-TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cached_input_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-)
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -129,4 +121,4 @@ def _lost(root: TaskNode, pause: Pause) -> list[int]:
 
 def _used(root: TaskNode) -> dict[str, int]:
     used = root.usage.fields if root.usage is not None else {}
-    return {name: used.get(name, 0) for name in TOKENS}
+    return {name: used.get(name, 0) for name in TOKEN_COUNTS}

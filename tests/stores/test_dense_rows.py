@@ -11,7 +11,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.events import Event, Notice, TextDelta, TextDone, recorded
 from tailrace.core.items import Text
 from tailrace.core.log_lines import LogLines, framed, place
-from tailrace.stores import dense, rows
+from tailrace.stores import dense_rows, rows
 
 FIRST, EPOCH = 1020, 3
 
@@ -41,9 +41,9 @@ events = st.one_of(
 @given(st.lists(events, min_size=1, max_size=30), st.lists(pieces, min_size=120, max_size=120))
 def test_the_frames_come_back_byte_for_byte(some: list[Event], texts: list[str]) -> None:
     lines = lines_of([*some, *map(delta, texts), *some])
-    raw = dense.dense(lines)
+    raw = dense_rows.pack(lines)
     assert raw is not None
-    assert dense.frames(raw, FIRST, EPOCH) == lines.raw
+    assert dense_rows.unpack(raw, FIRST, EPOCH) == lines.raw
 
 
 def test_a_text_is_stored_once_with_the_event_that_ends_it() -> None:
@@ -63,15 +63,15 @@ def test_a_text_is_stored_once_with_the_event_that_ends_it() -> None:
     assert short.lines() == frames.lines()
     assert short.unpacked == frames.unpacked
     short.verify()
-    assert short.public.startswith(dense.MARK)
-    assert not rows.joined([whole], ended=False, make_dense=True).public.startswith(dense.MARK)
+    assert short.public.startswith(dense_rows.MARK)
+    assert not rows.joined([whole], ended=False, make_dense=True).public.startswith(dense_rows.MARK)
 
 
 def test_an_older_version_refuses_a_dense_row_and_does_not_misread_it() -> None:
-    raw = dense.dense(lines_of([delta("word ")] * 9))
+    raw = dense_rows.pack(lines_of([delta("word ")] * 9))
     assert raw is not None
     with pytest.raises(zstandard.ZstdError):
-        zstandard.decompress(dense.MARK + zstandard.compress(raw))
+        zstandard.decompress(dense_rows.MARK + zstandard.compress(raw))
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_an_older_version_refuses_a_dense_row_and_does_not_misread_it() -> None:
     ids=["other numbers", "no numbers", "nothing is repeated"],
 )
 def test_other_events_stay_frames(publics: list[bytes]) -> None:
-    assert dense.dense(framed_lines(publics)) is None
+    assert dense_rows.pack(framed_lines(publics)) is None
 
 
 def test_what_looks_like_a_delta_is_kept_as_it_is() -> None:
     odd = b'{"sequence_number":%d,"delta":"}'
     lines = framed_lines([odd % seq for seq in range(FIRST, FIRST + 9)])
-    raw = dense.dense(lines)
+    raw = dense_rows.pack(lines)
     assert raw is not None
-    assert dense.frames(raw, FIRST, EPOCH) == lines.raw
+    assert dense_rows.unpack(raw, FIRST, EPOCH) == lines.raw

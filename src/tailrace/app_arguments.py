@@ -1,4 +1,4 @@
-"""What a user adds to an application: a store and wire formats of their own, checked at once.
+"""The arguments of `Tailrace(...)`: your own store, bus, wire formats and `auth`, checked.
 
 A wrong argument is refused with a sentence when the application is made, not when it is used.
 """
@@ -11,15 +11,13 @@ from typing import Any
 
 from tailrace.buses import check_bus_url, open_bus
 from tailrace.core.errors import CallerError
-from tailrace.ports import Bus, Store
+from tailrace.ports.bus import Bus, OpenBus
+from tailrace.ports.store import OpenStore, Store
 from tailrace.stores import open_store
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
 
 DEFAULT_DATABASE = "tailrace.db"
-
-OpenStore = Callable[[], Awaitable[Store]]
-OpenBus = Callable[[], Awaitable[Bus]]
 
 
 def check_auth(auth: Any) -> None:

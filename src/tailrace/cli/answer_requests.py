@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 from tailrace.cli.background_screen import BackgroundScreen
@@ -19,12 +16,7 @@ AnswerMode = Literal["ask", "approve", "leave"]
 """Who answers: the person at the keyboard, the command itself, or another client."""
 
 
-def is_interactive() -> bool:
-    """Whether a person can read and type."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-class Answering:
+class RequestAnswerer:
     """Answers one request after the other. Another client may answer first."""
 
     def __init__(
@@ -88,35 +80,3 @@ class Answering:
                 sys.stdout.write(key)
             sys.stdout.flush()
         return text
-
-
-@contextmanager
-def pressed_keys(wanted: bool) -> Iterator[asyncio.Queue[str]]:
-    """The keys that are pressed, without Enter and without echo."""
-    pressed: asyncio.Queue[str] = asyncio.Queue()
-    if not wanted:
-        yield pressed
-        return
-    import codecs
-    import termios
-    import tty
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    loop = asyncio.get_running_loop()
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def read() -> None:
-        for character in decoder.decode(os.read(number, 1024)):
-            pressed.put_nowait(character)
-
-    tty.setcbreak(number)
-    loop.add_reader(number, read)
-    # uvloop makes it non-blocking, and with it the output to the same terminal.
-    os.set_blocking(number, True)
-    try:
-        yield pressed
-    finally:
-        loop.remove_reader(number)
-        # Not TCSADRAIN: it waits while the terminal does not read.
-        termios.tcsetattr(number, termios.TCSANOW, before)

@@ -22,6 +22,7 @@ begin with a zstd frame, of which 0x28 is the first byte."""
 
 _NUMBER = b'"sequence_number":'
 _DELTA = b'"delta":"'
+_END = b'"}'
 _EVENTS_OF_GROUP = 4
 _BLOCK = 1024
 
@@ -48,25 +49,32 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Dense)
 
 
-def dense(lines: LogLines) -> bytes | None:
+def pack(lines: LogLines) -> bytes | None:
     """The events in this form; None if they hardly repeat each other, or have no numbers."""
     groups: list[_Group] = []
     texts: list[bytes] = []
-    before: tuple[bytes, bytes, bytes] | None = None
     publics = lines.publics()
-    for seq, public in enumerate(publics, lines.first_seq):
-        head, number, middle = public.partition(b"%b%d" % (_NUMBER, seq))
-        if not number:
+    numbers = _numbers(lines.first_seq, len(publics))
+    begin = middle = end = b""
+    for number, public in zip(numbers, publics, strict=True):
+        before = begin + number + middle
+        if end and public.startswith(before) and public.endswith(end, len(before)):
+            # Nearly every event: a delta that differs from the last in its characters.
+            groups[-1].count += 1
+            texts.append(public[len(before) : -len(end)])
+            continue
+        head, found, rest = public.partition(_NUMBER + number)
+        if not found:
             return None
-        text = end = b""
-        start = middle.find(_DELTA) + len(_DELTA)
-        if start >= len(_DELTA) and middle.endswith(b'"}', start):
-            middle, text, end = middle[:start], middle[start:-2], b'"}'
-        if (head, middle, end) == before:
+        text = rest_end = b""
+        start = rest.find(_DELTA) + len(_DELTA)
+        if start >= len(_DELTA) and rest.endswith(_END, start):
+            rest, text, rest_end = rest[:start], rest[start : -len(_END)], _END
+        if (head + _NUMBER, rest, rest_end) == (begin, middle, end):
             groups[-1].count += 1
         else:
-            before = head, middle, end
-            groups.append(_Group(1, *before))
+            begin, middle, end = head + _NUMBER, rest, rest_end
+            groups.append(_Group(1, head, middle, end))
         texts.append(text)
     if len(groups) * _EVENTS_OF_GROUP > len(publics):
         return None
@@ -74,7 +82,7 @@ def dense(lines: LogLines) -> bytes | None:
     return _encoder.encode(_Dense(groups, sizes, b"".join(texts)))
 
 
-def frames(raw: bytes, first_seq: int, epoch: int) -> bytes:
+def unpack(raw: bytes, first_seq: int, epoch: int) -> bytes:
     """The frames of the native stream, byte for byte as they were."""
     found = _decoder.decode(raw)
     texts = Struct(found.sizes).unpack(found.text)

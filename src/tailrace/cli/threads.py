@@ -1,4 +1,4 @@
-"""`tailrace threads`, `runs` and `schema`: lists for people and programs."""
+"""`tailrace threads` lists the threads of a server, `tailrace runs` the runs of a thread."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import msgspec
 import typer
 
 from tailrace.cli.messages import say_aside
-from tailrace.cli.remote import LOCAL, KeyOption, ServerClient, Url
-
-ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
+from tailrace.cli.options import LOCAL, KeyOption, ListJson, Url
+from tailrace.cli.server_client import ServerClient
 
 
 def threads(
@@ -88,13 +87,3 @@ def _cell(field: str, value: Any) -> str:
     if field == "created_at" and isinstance(value, int | float):
         return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return "" if value is None else str(value)
-
-
-def schema() -> None:
-    """Print the JSON Schema of the events.
-
-    Example: tailrace schema > events.schema.json
-    """
-    from tailrace.core.event_schema import render
-
-    typer.echo(render(), nl=False)

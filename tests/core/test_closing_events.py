@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.closing import close_steps, ending
+from tailrace.core.closing_events import close_steps, ending
 from tailrace.core.errors import IllegalEvent, InvalidValue, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -28,7 +28,7 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.rules import spare
-from tailrace.core.view import client_view
+from tailrace.core.run_object import client_view
 from tailrace.testing.strategies import WrittenRun, legal_runs
 
 R = "run_1"

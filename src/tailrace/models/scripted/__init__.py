@@ -30,8 +30,8 @@ from tailrace.core.errors import (
 )
 from tailrace.core.items import Usage
 from tailrace.history import history
-from tailrace.ports import Request
-from tailrace.runtime.model_calls.scripts import (
+from tailrace.models.scripted.openai_responses import PlayedResponses
+from tailrace.models.scripted.script import (
     Call,
     Fail,
     InvalidScript,
@@ -47,7 +47,7 @@ from tailrace.runtime.model_calls.scripts import (
     think,
     wait,
 )
-from tailrace.runtime.model_calls.scripts.openai_responses import PlayedResponses
+from tailrace.ports import Request
 
 __all__ = [
     "InvalidScript",

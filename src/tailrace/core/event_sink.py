@@ -103,3 +103,9 @@ class StateSink:
     def knows(self, number: int) -> bool:
         """Whether the task has this reference number."""
         return self.node.knows(number)
+
+
+def runs_of_item(item_id: str) -> list[str]:
+    """The ids that the run of an item may have: see `StateSink.new_id`."""
+    run = item_id.partition("_")[2].rpartition("_")[0]
+    return [f"run_{run}", run] if run else []
