@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import uvicorn
+import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
@@ -209,6 +210,39 @@ async def test_a_stream_writes_chunks_without_its_task() -> None:
         writer.close()
         await app.answered.wait()
         assert not write(b"late")
+
+
+async def test_chunks_that_a_stream_wrote_come_before_its_end() -> None:
+    app = App()
+    async with serving(app) as address:
+        reader, writer = await asking(address, GET)
+        await until_waiting(app)
+        write = app.streams[0].write
+        assert write is not None
+        app.ends.set()  # its task is woken before the chunk is queued
+        assert write(b"news")
+        assert await reader.readuntil(b"0\r\n\r\n") == b"\r\n4\r\nnews\r\n0\r\n\r\n"
+        writer.close()
+        await app.answered.wait()
+
+
+def test_a_connection_that_is_closed_keeps_no_other_from_its_chunk() -> None:
+    uvloop.run(_one_of_two_is_closed())  # a closed transport of uvloop raises an error
+
+
+async def _one_of_two_is_closed() -> None:
+    app = App()
+    async with serving(app) as address:
+        _, leaves = await asking(address, GET)
+        closed = app.connection()
+        leaves.close()
+        await until(lambda: not app.server.connections)
+        reader, stays = await asking(address, GET)
+        for connection in (closed, app.connection()):
+            connection._writes.put(connection.transport, b"news")
+        assert await reader.readuntil(b"news") == b"\r\nnews"
+        stays.close()
+        await until(lambda: not app.server.connections)
 
 
 async def test_nothing_is_written_without_the_task_to_a_client_that_does_not_read() -> None:

@@ -189,7 +189,7 @@ async def crowd(log: SqliteLog) -> tuple[Pipeline, list[Emitter], list[int]]:
 
 def windows(patch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Set the seconds of the windows between flushes; the others never end."""
-    for name in ("WINDOW_SECONDS", "LATE_SECONDS"):
+    for name in ("WINDOW_SECONDS", "SHORT_WINDOW_SECONDS", "LATE_SECONDS", "SLOW_APPEND_SECONDS"):
         patch.setattr(f"tailrace.runtime.event_log.pipeline.{name}", seconds.get(name, 3600))
 
 
@@ -233,6 +233,19 @@ async def test_after_a_flush_for_many_runs_an_event_that_no_other_follows_waits_
     await pipeline.close()
 
 
+async def test_after_a_slow_append_the_window_is_short(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows(monkeypatch, SLOW_APPEND_SECONDS=0.0, SHORT_WINDOW_SECONDS=0.05)
+    pipeline, emitters, appended = await crowd(log)
+    for emitter in emitters:
+        emitter.emit(Notice(task_id=emitter.run_id, message="within the window"))
+        await asyncio.sleep(0)
+    await asyncio.gather(*(emitter.drain() for emitter in emitters))
+    assert appended == [4, 4]
+    await pipeline.close()
+
+
 async def test_a_flush_has_nothing_of_the_context_of_the_agent_that_emits(log: SqliteLog) -> None:
     secret: ContextVar[str] = ContextVar("secret", default="")
     seen: list[str] = []
@@ -263,7 +276,7 @@ async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.Monkey
 async def test_events_of_a_run_within_the_window_share_a_transaction(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.event_log.pipeline.WINDOW_SECONDS", 0.2)
+    windows(monkeypatch, WINDOW_SECONDS=0.2)
     counted: Any = Counted(log)
     emitter = writer(Pipeline(counted, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
@@ -278,7 +291,7 @@ async def test_events_of_a_run_within_the_window_share_a_transaction(
 async def test_drain_ends_the_window_of_a_lone_run(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.event_log.pipeline.WINDOW_SECONDS", 3600)
+    windows(monkeypatch)
     emitter = writer(Pipeline(log, LocalBus()))
     async with asyncio.timeout(120):
         for number in range(20):

@@ -59,11 +59,16 @@ WINDOW_SECONDS = 0.0015
 run, share a transaction. The first event after a silence does not wait, and `drain()` ends the
 wait."""
 
+SLOW_APPEND_SECONDS = 0.0005
+SHORT_WINDOW_SECONDS = 0.001
+"""The window after an append that took so long, such as to a database server. Events gather while
+the store answers, and then wait for the next answer."""
+
 CROWDED_RUNS = 3
 LATE_SECONDS = 0.0025
-"""After a flush for so many runs, the first event after `WINDOW_SECONDS` begins the next. Only if
-no event comes, a timer does: it costs the event loop a turn, and is exact to a millisecond.
-`drain()` then waits for `WINDOW_SECONDS`."""
+"""After a flush for so many runs, the first event after the window begins the next. Only if no
+event comes, a timer does: it costs the event loop a turn, and is exact to a millisecond. `drain()`
+then waits for the window."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
@@ -306,6 +311,8 @@ class Pipeline:
         self._gather_from = 0.0
         self._gather_until = math.inf
         self._close_by = math.inf
+        self._append_seconds = 0.0
+        self._window = WINDOW_SECONDS
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
         """A writer for a run in the log, which continues after `state`."""
@@ -332,7 +339,7 @@ class Pipeline:
             self._gathered()
         elif self._gather_timer is not None:  # a flush for many runs
             self._gather_timer.cancel()
-            self._gather_for(WINDOW_SECONDS)
+            self._gather_for(self._window)
         timer = self._resting.pop(emitter, None)
         if timer is not None:
             timer.cancel()
@@ -368,10 +375,11 @@ class Pipeline:
 
     async def _gather(self, begun: float, *, crowded: bool) -> None:
         """Let events gather for the next flush."""
-        seconds = WINDOW_SECONDS
+        is_slow = self._append_seconds > SLOW_APPEND_SECONDS
+        self._window = seconds = SHORT_WINDOW_SECONDS if is_slow else WINDOW_SECONDS
         self._gather_from, self._gather_until = begun, math.inf
         if crowded:
-            self._gather_until = begun + WINDOW_SECONDS
+            self._gather_until = begun + seconds
         if any(emitter.awaited for emitter in self._dirty):
             if not crowded:
                 return
@@ -439,7 +447,8 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001  # the writers must get any error
             return [error] * len(batches), True
         crash_points.point("append.after")
-        self._metrics.flushed(time.monotonic() - begun)
+        self._append_seconds = time.monotonic() - begun
+        self._metrics.flushed(self._append_seconds)
         return answers, False
 
 
