@@ -78,7 +78,7 @@ async def test_answers_to_a_nested_run_whose_worker_was_killed_count_once(
         if crash_at:
             assert await asyncio.to_thread(first.wait, 120) == crash_points.STATUS
         else:
-            # A note that is killed after its start is closed as interrupted, and does not run again.
+            # A note that is killed after its start is interrupted, and does not run again.
             await until(lambda: ran(tmp_path) == ["note", "note"])
             first.kill()
             await asyncio.to_thread(first.wait, 120)
