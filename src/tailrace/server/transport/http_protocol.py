@@ -22,7 +22,7 @@ class WriteQueue:
     """The chunks that all connections of a server send after this turn of the event loop.
 
     A flush gives new events to many streams. Writing to their sockets one after another takes less
-    CPU than writing between the steps of the flush: the CPU's caches hold one or the other.
+    CPU than writing between the steps of the flush. The CPU's caches hold one or the other.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
