@@ -508,9 +508,10 @@ class NaiveState:
 
     def attempt(self, task: Dict, event: Dict) -> bool:
         task["attempt"] = event["attempt"]
-        for item in task["items"].values():
-            if item["fields"]["id"] in (event.get("superseded") or []):
-                item["superseded"] = True
+        for ident in event.get("superseded") or []:
+            named = (one for one in task["items"].values() if one["fields"]["id"] == ident)
+            if (first := next(named, None)) is not None:
+                first["superseded"] = True
         return True
 
     def usage(self, task: Dict, event: Dict) -> bool:
