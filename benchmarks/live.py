@@ -159,7 +159,7 @@ def _end_to_end(
             "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
             "tailrace": _timed(lambda: _followed(ours, count)),
             "tailrace, Postgres + Redis": _timed(lambda: _followed(both, count)),
-            "hand-written, rests 4 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.004")),
+            "hand-written, rests 5 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.005")),
             "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
             **{name: _timed(work) for name, work in live_peers.unpaced(peers, count).items()},
         },

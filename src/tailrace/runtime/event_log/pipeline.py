@@ -49,7 +49,7 @@ CLOSE_SECONDS = 5.0
 """How long a pipeline that is closed waits for a store that is away."""
 
 FAST_EVENTS = 4
-REST_SECONDS = 0.004
+REST_SECONDS = 0.005
 """A run is fast if it got so many new events during one flush. It rests before its next flush, so
 that more events share a transaction, a wake-up and a socket write. A model at human pace never
 rests, and `drain()` ends the rest."""
