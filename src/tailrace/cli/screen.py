@@ -32,13 +32,13 @@ from tailrace.core.run_object import client_view
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 
-FAILED = 1
+EXIT_FAILED = 1
 """The exit code of a run that ended without an answer."""
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells count it."""
 
-WAITING = 3
+EXIT_WAITING = 3
 """The exit code of a run that waits for an answer of a person."""
 
 
@@ -77,7 +77,7 @@ class Screen(AbstractContextManager["Screen"]):
     def code(self) -> int:
         """The exit code of the command: 0 if the run completed."""
         root = self.state.root
-        return 0 if root is not None and root.status == "completed" else FAILED
+        return 0 if root is not None and root.status == "completed" else EXIT_FAILED
 
     def __exit__(
         self,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tailrace.cli.options import LOCAL, KeyOption, RunName, Url
-from tailrace.cli.screen import INTERRUPTED, AsJson, open_screen
+from tailrace.cli.screen import EXIT_INTERRUPTED, AsJson, open_screen
 from tailrace.cli.server_client import ServerAway, ServerClient, address
 from tailrace.core.fold import State
 
@@ -46,7 +46,7 @@ def follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:
                 if new:
                     _say_how_to_answer(server, run_id, new, screen.note)
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         return screen.code
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from tailrace.core.values import Json
-from tailrace.history.entries import INTERRUPTED
+from tailrace.history.entries import NO_RESULT
 from tailrace.history.foreign import as_json, as_text, responses_parts, short
 from tailrace.history.openai_responses.calls import (
     APPROVAL,
@@ -225,7 +225,7 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
                 continue
             found.append(item)
             if place is None and kind in _NAMED:
-                late.append({"type": f"{kind}_output", "call_id": call_id, "output": INTERRUPTED})
+                late.append({"type": f"{kind}_output", "call_id": call_id, "output": NO_RESULT})
             elif place is not None and place < index:
                 late.append(items[place])
         elif kind not in _NAMED:

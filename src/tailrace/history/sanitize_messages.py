@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.history.anthropic_messages import is_empty, is_paused, settled
 from tailrace.history.content import PICTURES
-from tailrace.history.entries import INTERRUPTED
+from tailrace.history.entries import NO_RESULT
 from tailrace.history.foreign import as_text, chat_content, short
 from tailrace.history.options import CONTINUE, NO_MESSAGE, tool_name
 
@@ -286,7 +286,7 @@ def _is_new(ident: str, used: set[str]) -> bool:
 
 
 def _interrupted(ident: str) -> Json:
-    text = [{"type": "text", "text": INTERRUPTED}]
+    text = [{"type": "text", "text": NO_RESULT}]
     return {"type": "tool_result", "tool_use_id": ident, "content": text, "is_error": True}
 
 
@@ -324,7 +324,7 @@ def mend_chat(messages: list[Any], *, keep_reasoning: bool = True) -> list[Any]:
                 found.append(answer)
             behind += 1
         for ident, given_ in due.items():
-            closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {INTERRUPTED}"}
+            closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {NO_RESULT}"}
             found.append(given_ or closed)
     return found or [{"role": "user", "content": NO_MESSAGE}]
 

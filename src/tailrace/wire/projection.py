@@ -126,10 +126,15 @@ WITHHELD = ErrorInfo(code="output_guardrail", message="A guardrail refused the a
 """The error of a stream that showed an answer which a guardrail then refused."""
 
 
-def taken_back(event: Any, begun_again: ErrorInfo) -> ErrorInfo:
-    """The error of a stream that showed what `event` supersedes."""
-    refused = isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code
-    return WITHHELD if refused else begun_again
+def taken_back(event: Any, advice: str) -> ErrorInfo:
+    """The error of a stream that showed what `event` supersedes.
+
+    `advice` is how a client of the format gets the whole answer.
+    """
+    if isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code:
+        return WITHHELD
+    message = f"The answer was begun again after a fault; {advice}."
+    return ErrorInfo(code="interrupted", message=message)
 
 
 INCOMPLETE_CALL = ErrorInfo(

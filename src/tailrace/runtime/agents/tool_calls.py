@@ -37,7 +37,7 @@ from tailrace.runtime.tools.tool import Context, Tool
 if TYPE_CHECKING:
     from tailrace.runtime.agents.loop import Loop
 
-INTERRUPTED = ErrorInfo(
+OUTCOME_UNKNOWN = ErrorInfo(
     code="interrupted", message="The tool was interrupted. It is not known whether it has run."
 )
 
@@ -211,7 +211,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
         return
     if started and not tool.idempotent:
         _withdraw(task, call)
-        write_error(task, call, INTERRUPTED)
+        write_error(task, call, OUTCOME_UNKNOWN)
         return
     await _start(loop, call, started=started)
     if isinstance(tool, AgentTool):

@@ -450,7 +450,7 @@ class Worker:
             await recovery.learn_references(live.task)
             live.call(agent)
         else:
-            interrupt(live.task, recovery.INTERRUPTED)
+            interrupt(live.task, recovery.NOT_RESTARTABLE)
 
     async def _settle(self, live: ClaimedRun) -> None:
         """Acknowledge the letters of an ended run, and join its rows later."""

@@ -107,7 +107,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         return any(block.is_ready() for block in blocks_of(root, node))
 
     def _interrupted(self, event: Any) -> list[Frame]:
-        return [message.failed(taken_back(event, message.INTERRUPTED))]
+        return [message.failed(taken_back(event, "ask for it again"))]
 
     def _answered(self, root: TaskNode, event: Any) -> list[Frame]:
         self._queue.extend(self._new_blocks(root, event))

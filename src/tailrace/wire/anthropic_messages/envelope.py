@@ -23,9 +23,6 @@ from tailrace.wire.projection import Sources, awaits_client, model_name, token_c
 
 _json = msgspec.json.Encoder().encode
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted", message="The answer was begun again after a fault; ask for it again."
-)
 CUT_CALL = ErrorInfo(code="incomplete_call", message="The message ended inside a tool call.")
 _CUT = ErrorInfo(code="cut", message="The stream ended before the answer did.")
 

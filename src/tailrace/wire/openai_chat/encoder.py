@@ -40,10 +40,6 @@ from tailrace.wire.projection import (
     taken_back,
 )
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted",
-    message="The answer was begun again after a fault; follow the run again to get all of it.",
-)
 _PARTS = {kind: place for kind, place in PART_EVENTS.items() if place.kind not in ("image", "data")}
 """The events that add or end a part of a text lane."""
 _ITEMS = (ev.OutputItemAdded, ev.OutputItemDone, ev.ArgumentsDone)
@@ -189,7 +185,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
         return has_text(node)
 
     def _interrupted(self, event: Any) -> list[Frame]:
-        return failure(taken_back(event, INTERRUPTED))
+        return failure(taken_back(event, "follow the run again to get all of it"))
 
     # --- items ---------------------------------------------------------------------------------
 

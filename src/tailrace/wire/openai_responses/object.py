@@ -42,10 +42,6 @@ from tailrace.wire.projection import (
     usage_of_run,
 )
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted",
-    message="The answer was begun again after a fault; retrieve the response to get all of it.",
-)
 TOO_LONG = ErrorInfo(
     code="too_long",
     message="The response is too long to be streamed; retrieve it without `stream`.",

@@ -18,7 +18,7 @@ SUMMARY_CHARACTERS = 500
 STATUSES = ("success", "partial_success", "failed")
 RESULT_TYPES = ("execution_report", "clarification", "error_report", "unknown")
 
-INTERRUPTED = {"code": "interrupted", "message": "It was interrupted; another answer follows."}
+_SUPERSEDED = {"code": "interrupted", "message": "It was interrupted; another answer follows."}
 
 
 def text_of(node: ItemNode) -> str:
@@ -44,7 +44,7 @@ def worker_output(root: TaskNode, node: ItemNode) -> Json:
         "error": None,
     }
     if node.superseded:
-        return {**output, "status": "failed", "error": INTERRUPTED}
+        return {**output, "status": "failed", "error": _SUPERSEDED}
     if node.item.status != "completed":
         if root.status in ("failed", "cancelled"):
             return {**output, "status": "failed", "error": failure_of(root)}
