@@ -181,6 +181,14 @@ def _mended_number(value: Any) -> Any:
     return value
 
 
+def refuse_second_run(first: str, run_id: str) -> None:
+    """Raise `MalformedEvent` if an event is of another run than the first of its stream."""
+    if first and run_id and run_id != first:
+        raise MalformedEvent(
+            f"The stream has a second run ({run_id!r}); convert one run at a time."
+        )
+
+
 def keep_raw(sink: Sink, source: str, kind: str, raw: dict[str, Any]) -> None:
     """Keep an event in the private part of `task.raw`."""
     event = ev.RawEvent(task_id=sink.task_id, source=source, event_type=kind)
