@@ -16,12 +16,10 @@ import msgspec
 
 from tailrace.core.codec import PROTOCOL
 from tailrace.ports import Claim, InboxLetter, Unread
+from tailrace.stores.limits import LOST_AT_ONCE
 from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-LOST_AT_ONCE = 1000
-"""Most lost runs that a claim chooses from."""
 
 # A released run has no worker. A run that still has a worker was lost, which counts an attempt.
 _CLAIM = (

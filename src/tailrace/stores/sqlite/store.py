@@ -36,6 +36,7 @@ from tailrace.ports import (
     Unread,
 )
 from tailrace.ports.store import FORGET_SECONDS
+from tailrace.stores.limits import EXPIRED_AT_ONCE
 from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
@@ -61,9 +62,6 @@ QUICK_EVENTS = 64
 QUICK_ROW_BYTES = 1024 * 1024
 """Reads up to these sizes are done on the event loop. A row of this size is unpacked in a third of
 a millisecond."""
-
-EXPIRED_AT_ONCE = 1000
-"""Most runs that one call of `expired` returns."""
 
 
 class SqliteLog:

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.data_url import data_type
 from tailrace.core.items import (
     Annotation,
@@ -55,8 +56,6 @@ from tailrace.wire.projection import (
 
 EntryKey = tuple[int, int]
 """An entry of `output`: our item's index, and the block's index if it is an image, else `ITEM`."""
-
-ITEM = -1
 
 CONTAINER = "provider"
 """The container of a code interpreter. The API requires an id, and the real id is private."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import Any
 
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
@@ -22,7 +23,7 @@ from tailrace.history.inputs import (
     read_input,
 )
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, cut_short, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import cut_short, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.segments import (
     answer_items,
     approval_items,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.core.approval_pauses import Pause
+from tailrace.core.approval_pauses import ITEM, Pause
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
@@ -22,7 +22,6 @@ from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
-    ITEM,
     EntryKey,
     approval_id,
     arguments_json,
