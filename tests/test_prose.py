@@ -145,7 +145,7 @@ def test_the_name_of_a_public_class_or_type_alias_exists_once() -> None:
         for name in public_types(path)
         if re.match("[A-Z][A-Za-z]*[a-z]", name)
     )
-    assert {"State", "Json", "Block", "SqliteLog"} <= set(names)
+    assert {"State", "Json", "Block", "SqliteStore"} <= set(names)
     assert [name for name, count in names.items() if count > 1] == []
 
 
