@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tailrace.cli.messages import fail, say
 from tailrace.cli.options import ListJson, duration
+from tailrace.cli.output import fail, say
 from tailrace.core.errors import TailraceError
 
 keys = typer.Typer(

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 
-from tailrace.cli.messages import fail, say_aside
+from tailrace.cli.output import fail, say_aside
 from tailrace.core.errors import TailraceError
 
 _DENIED = "ASGI callable returned without completing handshake."

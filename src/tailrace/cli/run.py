@@ -13,7 +13,7 @@ from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.keyboard import is_interactive, pressed_keys
 from tailrace.cli.load_app import load
-from tailrace.cli.messages import fail, say_aside
+from tailrace.cli.output import fail, say_aside
 from tailrace.cli.process import on_stop_signal, run_loop
 from tailrace.cli.screen import EXIT_INTERRUPTED, EXIT_WAITING, AsJson, open_screen
 from tailrace.core.errors import TailraceError

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from tailrace.cli.load_app import load
-from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
+from tailrace.cli.output import fail, say
 from tailrace.cli.process import on_stop_signal, relax_collector, run_loop, run_server, say_wait
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError

@@ -9,8 +9,8 @@ from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.history.anthropic_messages import is_empty, is_paused, settled
 from tailrace.history.content import PICTURES
 from tailrace.history.entries import NO_RESULT
-from tailrace.history.foreign import as_text, chat_content, short
 from tailrace.history.options import CONTINUE, NO_MESSAGE, tool_name
+from tailrace.history.sanitize_parts import as_text, chat_content, short
 
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
