@@ -14,7 +14,7 @@ from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.keyboard import is_interactive, pressed_keys
 from tailrace.cli.load_app import load
 from tailrace.cli.output import fail, say_aside
-from tailrace.cli.process import on_stop_signal, run_loop
+from tailrace.cli.process import run_loop, stop_event
 from tailrace.cli.screen import EXIT_INTERRUPTED, EXIT_WAITING, AsJson, open_screen
 from tailrace.core.errors import TailraceError
 
@@ -82,7 +82,7 @@ def _agent_of(app: Any, agent: str | None) -> str:
 async def _ask(
     app: Any, agent: str, question: str, thread: str | None, manner: AnswerMode, *, as_json: bool
 ) -> int:
-    stop = on_stop_signal(app)
+    stop = stop_event(app)
     async with app.running():
         run = await app.start(agent, question, thread=thread)
         shown = asyncio.create_task(_show(app, run, manner, as_json=as_json))

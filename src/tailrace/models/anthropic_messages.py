@@ -22,10 +22,10 @@ BUDGETS = {
     "xhigh": 20_000,
     "max": 23_000,
 }
-"""Tokens for thinking, by effort. Anthropic takes at least 1024. With `MOST_TOKENS` they stay below
-32,000, the output limit of the smallest thinking model."""
+"""Tokens for thinking, by effort. Anthropic takes at least 1024. With `DEFAULT_MAX_TOKENS` they
+stay below 32,000, the output limit of the smallest thinking model."""
 
-MOST_TOKENS = 8192
+DEFAULT_MAX_TOKENS = 8192
 """The output limit of a request that has no limit: Anthropic demands one."""
 
 _BY_BUDGET = re.compile(
@@ -74,7 +74,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         sent = noted_history(request, "anthropic_messages", model, host)
         messages, can_think, container = sent.items, sent.can_think, sent.container
         system += [_text(text) for text in sent.system]
-    limit = request.max_output_tokens or MOST_TOKENS
+    limit = request.max_output_tokens or DEFAULT_MAX_TOKENS
     body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
     body["system"] = system or None
     body["container"] = container

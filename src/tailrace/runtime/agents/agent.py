@@ -26,7 +26,7 @@ from tailrace.runtime.agents.loop import Loop
 from tailrace.runtime.agents.memory import Memory
 from tailrace.runtime.agents.output_types import declared_output
 from tailrace.runtime.agents.sub_agents import AgentTool, ask_for_help
-from tailrace.runtime.agents.takeover import begin_again
+from tailrace.runtime.agents.takeover import close_for_takeover
 from tailrace.runtime.agents.unknown_keywords import checks_names
 from tailrace.runtime.diagnostics.failures import ToolError
 from tailrace.runtime.model_calls.call import PATIENT, Patience
@@ -308,7 +308,7 @@ class Agent:
 
     def begin_again(self, task: Task, reason: str) -> None:
         """Make a run that its worker left ready to go on; `reason` is why it left."""
-        begin_again(task, reason)
+        close_for_takeover(task, reason)
 
 
 def _check_kind(agent: str, field: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -17,12 +17,12 @@ from tailrace.runtime.model_calls.try_sink import TURN
 from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, begun_task, supersede
 
 
-def begin_again(task: Task, reason: str) -> None:
+def close_for_takeover(task: Task, reason: str) -> None:
     """Close what the last worker left open in the task and below it."""
     task._sink.emitter.resumed.add(task.task_id)
     for child in list(task._sink.node.children):
         if not child.ended:
-            begin_again(begun_task(task._sink.emitter, child.task_id), reason)
+            close_for_takeover(begun_task(task._sink.emitter, child.task_id), reason)
     node = task._sink.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))

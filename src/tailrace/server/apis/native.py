@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
-from tailrace.core.json_pieces import entries
+from tailrace.core.json_pieces import entry_pieces
 from tailrace.core.run_object import client_view
 from tailrace.core.tool_output import OCTETS
 from tailrace.history.content import PICTURES
@@ -165,7 +165,7 @@ class NativeApi(HttpApi):
         if weight <= LARGE_BYTES:
             return json_response(wire.messages(chain))
         make = partial(
-            build, weight, lambda: SharedBytes([b"[", *entries(wire.messages(chain)), b"]"])
+            build, weight, lambda: SharedBytes([b"[", *entry_pieces(wire.messages(chain)), b"]"])
         )
         return LargeJsonResponse(await make())
 

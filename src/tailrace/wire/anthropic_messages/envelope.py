@@ -61,7 +61,7 @@ _PLACES = {
 """Anthropic's citations of documents. The AI SDK fails on its other kinds."""
 
 
-def frame(kind: str, /, **fields: object) -> Frame:
+def event_frame(kind: str, /, **fields: object) -> Frame:
     """An event as a frame. The SDKs skip frames without an `event:` line."""
     return sse.frame(safe_json(_json({"type": kind, **fields})), event=kind)
 
@@ -81,7 +81,7 @@ def started(state: State) -> Frame:
         "stop_sequence": None,
         "usage": {"input_tokens": 0, "output_tokens": 0},
     }
-    return frame("message_start", message=message)
+    return event_frame("message_start", message=message)
 
 
 def stopped(state: State, reason: str) -> list[Frame]:
@@ -92,8 +92,8 @@ def stopped(state: State, reason: str) -> list[Frame]:
     if root.switches:
         delta["model"] = root.speaker
     return [
-        frame("message_delta", delta=delta, usage=_usage(state)),
-        frame("message_stop"),
+        event_frame("message_delta", delta=delta, usage=_usage(state)),
+        event_frame("message_stop"),
     ]
 
 
@@ -101,7 +101,7 @@ def failed(error: ErrorInfo) -> Frame:
     """The end of a stream that failed."""
     theirs = error.code if _THEIRS.fullmatch(error.code) else "api_error"
     kind = _ERRORS.get(error.code, theirs)
-    return frame("error", error={"type": kind, "message": error.message})
+    return event_frame("error", error={"type": kind, "message": error.message})
 
 
 def ended(state: State) -> list[Frame]:

@@ -71,7 +71,7 @@ ECHOED: dict[str, tuple[type, ...]] = {
 }
 """The fields of a request that every response repeats, from the task's public `options`."""
 
-PARTS = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
+CONTENT_PARTS = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
 """The content parts of a message."""
 
 _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
@@ -217,10 +217,10 @@ def _is_item(value: Any) -> bool:
     if not isinstance(value, dict) or is_aside(value):
         return False
     if "role" not in value:
-        return isinstance(value.get("type"), str) and value["type"] not in PARTS
+        return isinstance(value.get("type"), str) and value["type"] not in CONTENT_PARTS
     content = value.get("content")
     parts = list_of(content)
-    known = all(isinstance(part, dict) and part.get("type") in PARTS for part in parts)
+    known = all(isinstance(part, dict) and part.get("type") in CONTENT_PARTS for part in parts)
     return known and isinstance(content, str | list) and not value.keys() & _FOREIGN
 
 

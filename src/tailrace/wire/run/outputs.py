@@ -21,7 +21,7 @@ RESULT_TYPES = ("execution_report", "clarification", "error_report", "unknown")
 _SUPERSEDED = {"code": "interrupted", "message": "It was interrupted; another answer follows."}
 
 
-def text_of(node: ItemNode) -> str:
+def item_text(node: ItemNode) -> str:
     """The text of an item so far: the texts of its blocks, joined."""
     return "".join(_texts(node))
 
@@ -37,7 +37,7 @@ def worker_output(root: TaskNode, node: ItemNode) -> Json:
     """A message as `workerAgentOutput`, with the fields of a structured output that has them."""
     output: Json = {
         "status": "success",
-        "answer": text_of(node),
+        "answer": item_text(node),
         "key_points": [],
         "result_type": "unknown",
         "suggested_actions": [],
@@ -108,7 +108,7 @@ def arguments_of(node: ItemNode | None) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def tool_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
+def tool_agent_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
     """A tool's result as `toolAgentOutput`."""
     call = root.calls.get(item.call_id)
     name = call.item.name if call is not None and isinstance(call.item, ToolCall) else ""

@@ -291,7 +291,7 @@ def tool_cut(call: ToolCall, arguments: str, text: str) -> Frame:
     return chunk("tool-input-error", **fields, input=arguments, errorText=text)
 
 
-def tool_output(call: ToolCall, result: ItemNode, children: Iterable[TaskNode]) -> Frame:
+def tool_result(call: ToolCall, result: ItemNode, children: Iterable[TaskNode]) -> Frame:
     """The result of a call: its blocks, then the sub-agents that worked on it."""
     if result.item.status != "completed":
         error = result.item.error  # type: ignore[union-attr]  # a ToolResult
