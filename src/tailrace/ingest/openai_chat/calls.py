@@ -46,7 +46,7 @@ class _Call:
         self.kind = "function"
         self.is_legacy = False
         self.extra: dict[str, Any] = {}
-        self.strange: dict[str, Any] = {}
+        self.wrong_type: dict[str, Any] = {}
         self.writer: ArgumentsWriter | None = None
         self._pieces: list[str] = []
         self._length = 0
@@ -168,13 +168,13 @@ class _Call:
             provider["function_call"] = True
         if self.extra:
             provider["fields"] = self.extra
-        if self.strange:
-            provider["strange"] = self.strange
+        if self.wrong_type:
+            provider["strange"] = self.wrong_type
         return ev.Private(provider=provider)
 
     def raw(self) -> dict[str, Any]:
         """The facts of a call without a name."""
-        return {"id": self.id, "arguments": self.text, **self.extra, **self.strange}
+        return {"id": self.id, "arguments": self.text, **self.extra, **self.wrong_type}
 
 
 class _Fragment:
@@ -194,9 +194,9 @@ class _Fragment:
         inner = {key: value for key, value in function.items() if key not in _FUNCTION}
         if inner:
             self.extra["function"] = inner  # such as Gemini's thought signature
-        self.strange = _fields_of_wrong_type(raw) | _fields_of_wrong_type(function)
+        self.wrong_type = _fields_of_wrong_type(raw) | _fields_of_wrong_type(function)
         if self.kind == "custom" and raw.get("function"):
-            self.strange["function"] = raw["function"]
+            self.wrong_type["function"] = raw["function"]
 
     @property
     def is_addressed(self) -> bool:
@@ -256,7 +256,7 @@ class ChatCalls:
             self._by_id[fragment.id] = call
             call.id = call.id or fragment.id
         call.keep(fragment.extra)
-        call.strange |= fragment.strange
+        call.wrong_type |= fragment.wrong_type
         arguments = fragment.arguments
         if fragment.is_object and call.has_begun:
             call.extra["arguments"] = fragment.given
