@@ -142,7 +142,7 @@ class Guard:
         """Whether a page of this origin came from this server."""
         if self._any_body:
             return origin_host(origin) in self._hosts
-        # The browser's own word, which no page can write. A proxy may have changed the `Host`.
+        # Only the browser sets `Sec-Fetch-Site`. A proxy may have changed the `Host`.
         if _values(scope, b"sec-fetch-site") == ["same-origin"]:
             return True
         return is_same_origin(origin, authority, https=scope.get("scheme") in ("https", "wss"))

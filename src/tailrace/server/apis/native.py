@@ -96,7 +96,8 @@ class NativeApi(HttpApi):
             Route("/threads/{thread_id}", self.thread_runs, methods=["GET"]),
             Route("/threads/{thread_id}", self.delete_thread, methods=["DELETE"]),
             Route("/threads/{thread_id}/runs", self.start_in_thread, methods=["POST"]),
-            # Not `thread_id`, which tools take for a thread that exists.
+            # Not `thread_id`: by that name, OpenAPI tools (schemathesis) expect a thread that
+            # exists. This stream waits for the first run of a new thread.
             Route("/threads/{thread}/events", self.thread, methods=["GET"]),
             Route("/runs", self.start, methods=["POST"]),
             Route("/runs/{run_id}", self.show, methods=["GET"]),

@@ -224,7 +224,7 @@ def cut_short(shown: Json) -> Json:
     if shown.get("status") != "in_progress":
         return shown
     if "result" in shown:
-        # No image is incomplete. The AI SDK requires a string as its result.
+        # The status of an image cannot be `incomplete`. The AI SDK requires a string as `result`.
         return {**shown, "status": "failed", "result": ""}
     return {**shown, "status": "incomplete"}
 

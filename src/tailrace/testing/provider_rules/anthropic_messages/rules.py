@@ -53,7 +53,7 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[str]:
     yield from _calls(turns)
     yield from _server_tools(turns, has_container=bool(request.get("container")))
     yield from _all_thinking(turns, issued)
-    # Of thinking that is adaptive, Anthropic asks no such thing ("Validation changes").
+    # Adaptive thinking does not have this rule (Anthropic's docs, "Validation changes").
     if (request.get("thinking") or {}).get("type") == "enabled":
         yield from _starts_with_thinking(turns)
 
