@@ -29,6 +29,7 @@ from tailrace.core.events import (
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.run_object import client_view
+from tailrace.core.values import json_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 
@@ -331,9 +332,8 @@ def _attempt(event: TaskAttempt) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    import msgspec
 
-    return "" if value is None else msgspec.json.encode(value).decode()
+    return "" if value is None else json_text(value)
 
 
 def _block(block: dict[str, Any]) -> str:

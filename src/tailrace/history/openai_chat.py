@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from tailrace.core.data_url import read_data_url
 from tailrace.core.items import FilePart, TextPart
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.history.content import (
     PDF,
     HistoryPart,
@@ -198,7 +196,7 @@ class _Messages:
     def _call(self, entry: CallEntry) -> Json:
         arguments = entry.arguments or "{}"
         if entry.kind == "custom":
-            arguments = msgspec.json.encode(call_object(entry)).decode()
+            arguments = json_text(call_object(entry))
         fields = entry.origin.get("fields")  # other fields of the server, such as a signature
         if not self.rules.owns(entry) or not isinstance(fields, dict):
             fields = {}

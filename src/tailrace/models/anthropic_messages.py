@@ -7,9 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import msgspec
-
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.models.transport import key_for
 from tailrace.ports import Request, ToolSpec
@@ -87,7 +85,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         if form is not None:
             config["format"] = {"type": "json_schema", "schema": form}
         else:
-            schema = msgspec.json.encode(request.output.schema).decode()
+            schema = json_text(request.output.schema)
             body["system"] = [*system, _text(f"Answer with JSON of this schema only: {schema}")]
     # Thinking excludes a forced tool, a temperature and `top_p`. The caller's demands win.
     forced = request.tools and request.tool_choice not in (None, "auto", "none")

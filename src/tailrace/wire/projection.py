@@ -12,8 +12,6 @@ from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-
 from tailrace.core import events as ev
 from tailrace.core.data_url import read_data_url
 from tailrace.core.fold import State
@@ -32,7 +30,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS, PARTS, PartPlace
 from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 
 PART_EVENTS: Mapping[type[Any], PartPlace] = {
     kind: place
@@ -278,7 +276,7 @@ def block_text(part: Part) -> str:
         return part.text
     if isinstance(part, WholeNode):
         if isinstance(part.block, Data):
-            return msgspec.json.encode(part.block.data).decode()
+            return json_text(part.block.data)
         return file_link(part)
     return image_link(part.image)
 

@@ -13,6 +13,7 @@ from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.values import dict_of
 from tailrace.runtime.model_calls.try_sink import TURN
 from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, begun_task, supersede
 
@@ -90,7 +91,7 @@ def _unfinished(node: TaskNode) -> list[ItemNode]:
 def _turn_of(private: dict[str, object]) -> object:
     """The turn that wrote an item, or that ended last in a task."""
     provider = private.get("provider")
-    return provider.get(TURN) if isinstance(provider, dict) else None
+    return dict_of(provider).get(TURN)
 
 
 def _is_left_to_loop(node: TaskNode, item: ItemNode) -> bool:

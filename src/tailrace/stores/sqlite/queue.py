@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apsw
-import msgspec
 
 from tailrace.core.codec import PROTOCOL
+from tailrace.core.values import json_text
 from tailrace.ports import Claim, InboxLetter, Unread
 from tailrace.stores.limits import LOST_AT_ONCE
 from tailrace.stores.sqlite.connections import TakesLong
@@ -75,7 +75,7 @@ def boot_id() -> str:
 
 def listed(values: list[str]) -> str:
     """Strings as one SQL parameter for `json_each`: there may be thousands."""
-    return msgspec.json.encode(values).decode()
+    return json_text(values)
 
 
 def claim(

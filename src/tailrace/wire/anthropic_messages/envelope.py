@@ -17,7 +17,7 @@ from tailrace.core.items import (
     RawAnnotation,
 )
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, text_or_none
+from tailrace.core.values import Json, dict_of, text_or_none
 from tailrace.wire.base import Frame, safe_json
 from tailrace.wire.projection import Sources, awaits_client, model_name, token_counts
 
@@ -185,7 +185,7 @@ def citation(sources: Sources, root: TaskNode, annotation: Annotation, at: int) 
 
 def _location(raw: Any) -> Json | None:
     """Anthropic's own location in a document, if it is well formed."""
-    kind = raw.get("type") if isinstance(raw, dict) else None
+    kind = dict_of(raw).get("type")
     if not isinstance(kind, str) or kind not in _PLACES:
         return None
     numbers = {name: raw.get(name) for name in _PLACES[kind]}

@@ -21,8 +21,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import msgspec
-
 from tailrace.core.approval_pauses import ITEM
 from tailrace.core.data_url import data_type
 from tailrace.core.items import (
@@ -40,7 +38,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode
 from tailrace.core.tool_arguments import is_json
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, json_text
 from tailrace.wire.projection import (
     Sources,
     block_text,
@@ -253,7 +251,7 @@ def sealed(kind: str, ident: str) -> str:
 
 def _wants_sealed(task: TaskNode) -> bool:
     options = task.facts.get("options")
-    include = options.get("include") if isinstance(options, dict) else None
+    include = dict_of(options).get("include")
     return isinstance(include, list) and SEALED_REASONING in include
 
 
@@ -324,7 +322,7 @@ def arguments_json(node: ItemNode) -> str:
         return text
     if not text or is_client(item):
         return text or "{}"
-    return text if is_json(text) else msgspec.json.encode(text).decode()
+    return text if is_json(text) else json_text(text)
 
 
 def content_json(sources: Sources, task: TaskNode, part: Part) -> Json:

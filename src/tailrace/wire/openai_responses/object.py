@@ -12,7 +12,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, list_of
+from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import (
     ClientOutput,
@@ -155,7 +155,7 @@ def compaction_object(state: State) -> Json:
 
 def compaction_run(item: Any) -> str | None:
     """The run that a compaction item refers to; None for an item that is not of ours."""
-    reference = item.get("encrypted_content") if isinstance(item, dict) else None
+    reference = dict_of(item).get("encrypted_content")
     if not isinstance(reference, str):
         return None
     try:
@@ -191,7 +191,7 @@ def outputs_of(given: Any) -> dict[str, str]:
 
 
 def _kind(item: Any) -> Any:
-    return item.get("type") if isinstance(item, dict) else None
+    return dict_of(item).get("type")
 
 
 def _call_id(item: Json) -> str:

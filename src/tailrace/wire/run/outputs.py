@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import UI_HINTS
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.wire.projection import usage_of_run
 
 SUMMARY_CHARACTERS = 500
@@ -128,7 +126,7 @@ def _result_text(root: TaskNode, node: ItemNode, item: ToolResult) -> str:
     if item.error is not None:
         return item.error.message
     blocks = [block for block in _data(node) if block.name != UI_HINTS]
-    data = [msgspec.json.encode(block.data).decode() for block in blocks]
+    data = [json_text(block.data) for block in blocks]
     answers = [
         text
         for child in root.children
