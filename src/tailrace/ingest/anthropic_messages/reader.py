@@ -183,7 +183,7 @@ class AnthropicMessages:
             raise MalformedEvent("The provider sent an event that is nested too deep to be kept.")
         read = self._read.get(kind)
         if self._error is not None or read is None or not read(event):
-            keep_raw(self._sink, API, kind[:200], event)
+            keep_raw(self._sink, API, kind, event)
         else:
             self._unknown.keep(kind, unread(event), event)
 
