@@ -23,7 +23,7 @@ from typing import Any
 import tailrace
 from tailrace.app import Tailrace
 from tailrace.core.errors import TailraceError
-from tailrace.core.event_schema import schema
+from tailrace.core.event_schema import events_schema
 from tailrace.core.events import KNOWN
 from tailrace.errors import __all__ as public_errors
 from tailrace.runtime.agents.agent import Agent
@@ -85,7 +85,7 @@ def events() -> str:
         "[PROTOCOL.md](../../PROTOCOL.md) has their order and rules.",
         "`conformance/schema.json` is the JSON Schema.\n",
     ]
-    parts = schema()["$defs"]
+    parts = events_schema()["$defs"]
     for event in KNOWN:
         shape = parts[event.__name__]
         lines += [f"## `{event.__struct_config__.tag}`\n", _described(event), ""]

@@ -18,7 +18,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import SseParser
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.base import Cursor, Encoder, Frame, whole_number
 from tailrace.wire.task import FORMAT as TASK
@@ -34,7 +34,7 @@ class MyStore:
     """A store of another package: all that is known of it is that it has the port's methods."""
 
     def __init__(self, path: Path) -> None:
-        self._log = SqliteLog(path)
+        self._log = SqliteStore(path)
         self.closed = False
 
     def __getattr__(self, name: str) -> Any:
@@ -96,7 +96,7 @@ async def test_a_custom_store_is_used_and_closed(
 
 
 async def test_a_store_that_needs_a_running_loop_is_opened_by_a_function(tmp_path: Path) -> None:
-    app = Tailrace({"a": agent}, store=partial(SqliteLog.open, tmp_path / "mine.db"))
+    app = Tailrace({"a": agent}, store=partial(SqliteStore.open, tmp_path / "mine.db"))
     for _ in range(2):
         async with asyncio.timeout(120), app.running():
             await finished(app)
@@ -141,7 +141,7 @@ async def test_a_function_that_opens_no_store_is_refused() -> None:
         ({"database": 5}, "`database` must be a path or a URL, not int"),
         ({"database": b"log.db"}, "`database` must be a path or a URL, not bytes"),
         ({"store": "log.db"}, "str has no .*A path or a URL is `database=`"),
-        ({"store": SqliteLog}, "type is a class"),
+        ({"store": SqliteStore}, "type is a class"),
         ({"store": object()}, "object has no acknowledge, append"),
         ({"store": object(), "database": "log.db"}, "not both"),
         ({"bus": object()}, "`bus` must be a `tailrace.ports.Bus`; object has no check"),

@@ -93,7 +93,7 @@ OF_THE_PROCESS = {
     "runtime/workers/worker.py:_look": "all runs",
     "runtime/workers/worker.py:_warn": "the store",
     "runtime/followers/tail.py:_poll": "all runs",
-    "runtime/followers/elsewhere.py": "all runs",
+    "runtime/followers/other_processes.py": "all runs",
     "runtime/event_log/outage.py": "the store",
     "runtime/event_log/retention.py": "all runs",
     "buses/redis/writer.py": "commands of many runs",

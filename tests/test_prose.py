@@ -145,8 +145,29 @@ def test_the_name_of_a_public_class_or_type_alias_exists_once() -> None:
         for name in public_types(path)
         if re.match("[A-Z][A-Za-z]*[a-z]", name)
     )
-    assert {"State", "Json", "Block", "SqliteLog"} <= set(names)
+    assert {"State", "Json", "Block", "SqliteStore"} <= set(names)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def public_functions(path: Path) -> Iterator[str]:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            yield node.name
+
+
+def test_no_other_package_has_a_function_with_the_name_of_a_function_of_core_or_ports() -> None:
+    """All packages import these. Elsewhere, the packages of APIs share names by design."""
+    places: dict[str, set[Path]] = {}
+    for path in (ROOT / "src" / "tailrace").glob("**/*.py"):
+        for name in public_functions(path):
+            places.setdefault(name, set()).add(path)
+    shared = {
+        name: sorted(str(path.relative_to(ROOT)) for path in paths)
+        for name, paths in places.items()
+        if len(paths) > 1 and {"core", "ports"} & {path.parent.name for path in paths}
+    }
+    assert {"text_of", "host_of"} <= set(places)
+    assert shared == {}
 
 
 def test_a_function_fits_on_a_page() -> None:

@@ -7,13 +7,13 @@ import json
 import re
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
 from tailrace.core.data_url import data_url
 from tailrace.core.fold import State
 from tailrace.core.run_object import client_view
 from tailrace.demo import _sun
-from tailrace.terminal import draw
+from tailrace.terminal import parts
 from tests.traces import TRACES, Trace
 
 
@@ -21,7 +21,7 @@ def shown(view: dict[str, object], width: int = 120, *, no_color: bool = False) 
     out = io.StringIO()
     Console(
         width=width, file=out, force_terminal=True, color_system="standard", no_color=no_color
-    ).print(draw(view))
+    ).print(Group(*(part.what for part in parts(view))))
     return out.getvalue()
 
 

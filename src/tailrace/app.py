@@ -28,9 +28,9 @@ from tailrace.models import open_model
 from tailrace.ports.bus import Bus, OpenBus
 from tailrace.ports.store import OpenStore, Store
 from tailrace.runtime.agents.agent import Agent
-from tailrace.runtime.agents.arguments import checks_names
 from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.agents.functions import AgentFunction, named_agents
+from tailrace.runtime.agents.unknown_keywords import checks_names
 from tailrace.runtime.event_log.retention import FOREVER
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.runs.run import Run

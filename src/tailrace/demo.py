@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.tool_output import image
+from tailrace.core.values import json_text
 from tailrace.models import Scripted, call, say, think, wait
 from tailrace.models.scripted import conversation
 from tailrace.models.scripted.script import Script, Wait
@@ -180,7 +181,7 @@ class Planner(Scripted):
             evening=f"{booked[0]}{table}." if booked else "Free: without a table.",
             bring=["a light jacket", "sunglasses"],
         )
-        return [say(msgspec.json.encode(plan).decode(), self._speed)]
+        return [say(json_text(plan), self._speed)]
 
 
 def _cite(results: list[str], words: str) -> str:

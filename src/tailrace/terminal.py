@@ -1,7 +1,7 @@
 """Draws a run in the terminal: thinking is dim, a call is a tree, citations are coloured.
 
-`draw` makes the whole object. `parts` makes its parts one by one, so that a live display prints
-finished parts once and redraws the open parts only.
+`parts` makes the parts of a run one by one, so that a live display prints finished parts once and
+redraws the open parts only.
 """
 
 from __future__ import annotations
@@ -38,15 +38,8 @@ class DrawnPart(NamedTuple):
     final: bool
 
 
-def draw(view: Json) -> RenderableType:
-    """The client's view of a run, for rich to print."""
-    notes = [Text(f"! {note['message']}", "yellow") for note in printable(view.get("notices", []))]
-    first, *rest = [part.what for part in parts(view)]
-    return Group(first, *notes, *rest)
-
-
 def parts(view: Json, took: Mapping[str, str] = {}) -> Iterator[DrawnPart]:
-    """The parts of a run in order: its input, its items, its answer, its end.
+    """The parts of a client's view of a run in order: its input, its items, its answer, its end.
 
     `took` says how long calls and the run took, by their ids.
     """

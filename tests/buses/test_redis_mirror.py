@@ -20,7 +20,7 @@ from tailrace.core.sse import SseParser
 from tailrace.ports import Store
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.follow_kit.setup import begun
 from tests.services import Redis
 from tests.serving import client_of
@@ -37,7 +37,7 @@ async def client(redis: Redis) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    made = SqliteLog(tmp_path / "log.db")
+    made = SqliteStore(tmp_path / "log.db")
     yield made
     await made.close()
 

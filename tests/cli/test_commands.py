@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tailrace import Agent
 from tailrace.app import Tailrace
 from tailrace.cli.commands import cli
-from tailrace.cli.messages import coloured
+from tailrace.cli.output import coloured
 from tailrace.core.errors import CallerError
 from tests.cli.commands import ROOT, running, tailrace
 

@@ -59,7 +59,7 @@ def test_a_command_has_an_example_and_explains_each_option(command: Any) -> None
 
 
 def test_the_exit_codes_are_documented() -> None:
-    for code in (0, screen.FAILED, 2, screen.WAITING, screen.INTERRUPTED):
+    for code in (0, screen.EXIT_FAILED, 2, screen.EXIT_WAITING, screen.EXIT_INTERRUPTED):
         assert f"| {code} |" in PAGE
 
 

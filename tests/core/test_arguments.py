@@ -10,6 +10,7 @@ from tailrace.core import values
 from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import (
     NOT_JSON,
+    ArgumentsSoFar,
     arguments_value,
     decoded,
     ends_itself,
@@ -38,6 +39,18 @@ def test_text_that_is_not_json_is_neither(text: str) -> None:
     assert decoded(text, NOT_JSON) is NOT_JSON
     assert decoded(text) is None
     assert not is_beginning(text)
+
+
+def test_arguments_in_pieces_are_empty_then_unfinished_then_whole_or_broken() -> None:
+    so_far = ArgumentsSoFar()
+    assert so_far.state() == "empty"
+    states = []
+    for piece in ('{"a"', ": 1", "}", "}", "{}"):
+        so_far.add(piece)
+        states.append(so_far.state())
+    assert states == ["unfinished", "unfinished", "whole", "broken", "broken"]
+    assert so_far.text == '{"a": 1}}{}'
+    assert so_far.length == len(so_far.text)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "{}"])

@@ -12,7 +12,7 @@ from tailrace.core import json_pieces
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import TaskCreated
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded, shared
+from tailrace.core.json_pieces import PIECE_BYTES, cut_pieces, object_pieces, shared
 from tailrace.core.snapshot import restore, save, save_pieces, saved
 from tailrace.core.sse import SseParser
 from tailrace.core.stored_state import restored
@@ -44,7 +44,7 @@ def test_pieces_of_an_object_join_to_its_json(
     value: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_pieces, "PIECE_BYTES", size)
-    assert b"".join(encoded(value)) == msgspec.json.encode(value)
+    assert b"".join(object_pieces(value)) == msgspec.json.encode(value)
     monkeypatch.setattr(json_pieces, "SHARED_BYTES", size)
     assert b"".join(shared(value, {})) == msgspec.json.encode(value)
 
@@ -68,18 +68,18 @@ def test_values_that_repeat_long_texts_take_the_memory_of_each_text_once() -> No
 
 
 def test_a_long_list_is_encoded_in_bounded_pieces() -> None:
-    found = list(encoded({"list": ["x" * 10_000] * 100}))
+    found = list(object_pieces({"list": ["x" * 10_000] * 100}))
     assert max(map(len, found)) < PIECE_BYTES + 20_000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_bytes_are_cut_into_pieces_of_at_most_a_size(size: int) -> None:
     parts = [b"", b"ab", b"cde", b"f", b"", b"ghijklmn", b"o", b"pq"]
-    found = list(cut(parts, size))
+    found = list(cut_pieces(parts, size))
     assert b"".join(found) == b"abcdefghijklmnopq"
     assert max(map(len, found)) <= size
     assert len(found) <= 17 // size + len(parts)
-    assert not list(cut([b""], size))
+    assert not list(cut_pieces([b""], size))
 
 
 @pytest.mark.parametrize("size", [1, PIECE_BYTES])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core import sse
-from tailrace.core.log_lines import LogLines, framed, joined_frames, place, template
+from tailrace.core.log_lines import LogLines, framed, joined_frames, lines_place, template
 
 EVENTS = [b'{"n":%d,"text":"id: 3-%d\\\\ndata: {}\\\\n\\\\n"}' % (n, n) for n in range(1020, 1031)]
 FIRST, LAST, EPOCH = 1020, 1030, 3
@@ -16,11 +16,13 @@ def as_lines(events: list[bytes] = EVENTS, first: int = FIRST) -> LogLines:
 
 
 def as_frames(events: list[bytes] = EVENTS, first: int = FIRST) -> LogLines:
-    return LogLines(first, first + len(events) - 1, EPOCH, framed(place(EPOCH), first, events))
+    return LogLines(
+        first, first + len(events) - 1, EPOCH, framed(lines_place(EPOCH), first, events)
+    )
 
 
 def test_frames_are_what_the_stream_sends() -> None:
-    frame = template(place(EPOCH))
+    frame = template(lines_place(EPOCH))
     expected = b"".join(frame % (n, one) for n, one in enumerate(EVENTS, FIRST))
     assert as_frames().raw == expected
     found = sse.SseParser().feed(as_frames().raw)

@@ -15,7 +15,7 @@ NO_MESSAGE = [{"role": "user", "content": "(no message)"}]
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
-INTERRUPTED = "The call was interrupted: it has no result."
+NO_RESULT = "The call was interrupted: it has no result."
 
 
 def user(text: str = "Hi") -> dict[str, Any]:

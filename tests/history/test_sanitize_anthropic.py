@@ -16,7 +16,7 @@ from tailrace.testing.provider_rules import (
 from tests.history.sanitize_lists import (
     FOUND,
     HI,
-    INTERRUPTED,
+    NO_RESULT,
     SEARCH,
     THOUGHT,
     a,
@@ -47,7 +47,7 @@ def test_calls_and_results_for_anthropic_are_paired() -> None:
     closed = {
         "type": "tool_result",
         "tool_use_id": "1",
-        "content": [{"type": "text", "text": INTERRUPTED}],
+        "content": [{"type": "text", "text": NO_RESULT}],
         "is_error": True,
     }
     assert anthropic([u(HI), a(use("1")), u(HI)]) == [u(HI), a(use("1")), u(closed, HI)]

@@ -13,7 +13,7 @@ from tailrace.testing.provider_rules import (
     check_openai_chat,
 )
 from tests.history.sanitize_lists import (
-    INTERRUPTED,
+    NO_RESULT,
     PICTURE,
     answer,
     assistant,
@@ -25,7 +25,7 @@ from tests.history.sanitize_lists import (
 def test_chat_messages_are_paired() -> None:
     valid = [user(), assistant("1", "2"), answer("2"), answer("1"), assistant(content="Yes")]
     assert chat(valid) == valid
-    closed = {"role": "tool", "tool_call_id": "1", "content": f"Error: {INTERRUPTED}"}
+    closed = {"role": "tool", "tool_call_id": "1", "content": f"Error: {NO_RESULT}"}
     assert chat([user(), assistant("1"), user()]) == [user(), assistant("1"), closed, user()]
     assert chat([user(), answer("9")]) == [user()]
     moved = chat([user(), assistant("1"), user(), answer("1"), answer("1")])

@@ -13,8 +13,8 @@ from tailrace.testing.provider_rules import (
     check_openai_responses,
 )
 from tests.history.sanitize_lists import (
-    INTERRUPTED,
     NO_MESSAGE,
+    NO_RESULT,
     PICTURE,
     SHOP,
     fc,
@@ -76,7 +76,7 @@ def test_reasoning_can_be_dropped_altogether_or_where_nothing_is_stored() -> Non
 
 
 def test_every_call_gets_exactly_one_output() -> None:
-    closed = {"type": "function_call_output", "call_id": "call_1", "output": INTERRUPTED}
+    closed = {"type": "function_call_output", "call_id": "call_1", "output": NO_RESULT}
     mended = sanitize([user(), rs(1), fc(1), fc(2), out(2), user()])
     assert mended[1]["call_id"] == "call_1"
     assert mended[3] == closed

@@ -182,6 +182,9 @@ def test_what_has_no_name_or_no_sense_is_kept_raw() -> None:
     ]
     assert raw_of(*odd) == [one["type"] for one in odd]
     assert raw_of({"type": 7}, {}) == ["", ""]
+    assert raw_of({"type": "x" * 1000}) == ["x" * 200]
+    again = event("delta.unknown", piece="a")
+    assert raw_of(again, again) == ["delta.unknown"] * 2  # it may be a delta
     for broken in ("{never", "7", "[]"):
         with pytest.raises(MalformedEvent):
             ended(broken)

@@ -16,7 +16,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Batch, Bus, Claim, InboxLetter, RunInfo, Snapshot, Trimmed
 from tailrace.runtime.followers.follow import Reader
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.log_model import ModelSetup, check_log
 from tests.effort import CUTS, sample
 
@@ -36,7 +36,7 @@ def forget(db: Any, run_id: str, first: int) -> None:
 class Broken:
     """A good store; each heir does one thing wrong."""
 
-    def __init__(self, good: SqliteLog) -> None:
+    def __init__(self, good: SqliteStore) -> None:
         self.good = good
 
     def __getattr__(self, name: str) -> Any:
@@ -283,7 +283,7 @@ def try_it(tmp_path_factory: pytest.TempPathFactory, broken: type[Broken]) -> No
         bus = LocalBus()
 
         async def open_store() -> Any:
-            store = broken(await SqliteLog.open(path))
+            store = broken(await SqliteStore.open(path))
             if isinstance(store, TellsBeforeItIsDurable):
                 store.bus = bus
             return store

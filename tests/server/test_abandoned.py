@@ -21,7 +21,7 @@ from tailrace.core.errors import StorageBusy
 from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
-from tailrace.runtime.followers import elsewhere
+from tailrace.runtime.followers import other_processes
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.streams import abandoned
 from tailrace.server.streams.abandoned import UNANSWERED
@@ -91,7 +91,7 @@ class Setup:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only process of a store waits less for the answers of others."""
-    monkeypatch.setattr(elsewhere, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(other_processes, "ANSWER_SECONDS", 0.05)
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ def test_a_run_that_a_client_of_another_server_follows_goes_on(
             began = time.monotonic()
             for line in stream.iter_lines():
                 assert "task.cancelled" not in line
-                if time.monotonic() - began > elsewhere.ANSWER_SECONDS + 3:
+                if time.monotonic() - began > other_processes.ANSWER_SECONDS + 3:
                     break  # after a check
         assert httpx.get(f"{other.url}/runs/{run_id}").json()["status"] == "in_progress"
         deadline = time.monotonic() + 30

@@ -24,7 +24,7 @@ from starlette.applications import Starlette
 from tailrace import Agent, tool
 from tailrace.app import Tailrace
 from tailrace.core.codec import encode_event
-from tailrace.core.event_schema import schema as event_schema
+from tailrace.core.event_schema import events_schema
 from tailrace.core.events import KNOWN
 from tailrace.core.fold import State
 from tailrace.models import Scripted, call, say, think
@@ -139,7 +139,7 @@ def test_the_document_has_every_event_and_no_broken_reference(document: dict[str
     parts = document["components"]["schemas"]
     found = re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document))
     assert set(found) <= set(parts)
-    assert set(event_schema()["$defs"]) <= set(parts)
+    assert set(events_schema()["$defs"]) <= set(parts)
     event = {"$ref": "#/components/schemas/Event", "components": document["components"]}
     Draft202012Validator.check_schema(event)
     validator = Draft202012Validator(event)

@@ -24,7 +24,7 @@ from tailrace.runtime.tasks.task import Task
 from tailrace.server import router
 from tailrace.server.access import guard
 from tailrace.server.streams import sse_response
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.waiting import until
 from tests import forked
 from tests.services import Postgres, Redis
@@ -147,7 +147,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
     limit, slow = 0.5, asyncio.Event()
 
     def slowed(name: str) -> Callable[..., Any]:
-        call = getattr(SqliteLog, name)
+        call = getattr(SqliteStore, name)
 
         async def wait(*args: Any, **options: Any) -> Any:
             if slow.is_set():
@@ -157,7 +157,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
         return wait
 
     for name in ("info", "heads", "read", "read_lines", "snapshot", "state_source", "use_once"):
-        monkeypatch.setattr(SqliteLog, name, slowed(name))
+        monkeypatch.setattr(SqliteStore, name, slowed(name))
     monkeypatch.setattr(router, "STORE_SECONDS", limit)
     monkeypatch.setattr(sse_response, "STORE_SECONDS", limit)
     monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
@@ -247,7 +247,7 @@ async def test_a_store_that_refuses_to_write_is_away_until_it_takes_writes_again
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its error is not `StorageBusy`: the store does not know that it will pass."""
-    store = SqliteLog(tmp_path / "log.db")
+    store = SqliteStore(tmp_path / "log.db")
     app = Tailrace({"a": agent}, store=store)
 
     def refuse(refuses: bool) -> None:
@@ -274,7 +274,7 @@ async def test_a_store_without_room_for_events_is_not_ready_although_it_can_be_c
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file may not grow, as at the edge of a full disk: what is there can be changed."""
-    store = SqliteLog(tmp_path / "log.db")
+    store = SqliteStore(tmp_path / "log.db")
     app = Tailrace({"a": agent}, store=store)
     large = {"agent": "a", "input": "x" * 100_000}
 
@@ -301,7 +301,7 @@ async def test_a_store_without_room_for_events_is_not_ready_although_it_can_be_c
 async def test_an_error_of_one_run_is_no_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = SqliteLog(tmp_path / "log.db")
+    store = SqliteStore(tmp_path / "log.db")
     app = Tailrace({"a": agent}, store=store)
     async with asyncio.timeout(120), app.running(), client_of(app) as client:
         run_id = (await client.post("/runs", json=BODY)).json()["run_id"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tailrace.core.codec import encode_event
 from tailrace.core.events import Event, Notice, TextDelta, TextDone, recorded
 from tailrace.core.items import Text
-from tailrace.core.log_lines import LogLines, framed, place
+from tailrace.core.log_lines import LogLines, framed, lines_place
 from tailrace.stores import dense_rows, rows
 
 FIRST, EPOCH = 1020, 3
@@ -22,7 +22,7 @@ def lines_of(events: list[Event]) -> LogLines:
 
 
 def framed_lines(publics: list[bytes]) -> LogLines:
-    frames = framed(place(EPOCH), FIRST, publics)
+    frames = framed(lines_place(EPOCH), FIRST, publics)
     return LogLines(FIRST, FIRST + len(publics) - 1, EPOCH, frames)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.core.errors import CallerError, StorageError
 from tailrace.stores import open_store
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import created
 
 
@@ -45,7 +45,7 @@ async def test_a_store_in_memory_leaves_no_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = await open_store(url)
-    assert isinstance(store, SqliteLog)
+    assert isinstance(store, SqliteStore)
     await created(store, "r")
     await store.close()
     assert list_folder(tmp_path) == []

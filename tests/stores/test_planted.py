@@ -17,7 +17,7 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, Claim, InboxLetter, NewRun, RunInfo, Snapshot, Store, Unread
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit import EventLogKit
 
 
@@ -36,23 +36,23 @@ def changed(batches: list[Batch], **fields: Any) -> list[Batch]:
 # --- the log -------------------------------------------------------------------------------------
 
 
-class GivesAnIdTwice(SqliteLog):
+class GivesAnIdTwice(SqliteStore):
     async def create(self, run: NewRun) -> RunInfo | None:
         await self.delete(run.run_id)
         return await super().create(run)
 
 
-class JoinsThreadsOfOwners(SqliteLog):
+class JoinsThreadsOfOwners(SqliteStore):
     async def create(self, run: NewRun) -> RunInfo | None:
         return await super().create(msgspec.structs.replace(run, owner=""))
 
 
-class ForgetsPlacesOfDeletedRuns(SqliteLog):
+class ForgetsPlacesOfDeletedRuns(SqliteStore):
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         return len(await self.thread_runs(thread_id, owner=owner))
 
 
-class DropsPrivateParts(SqliteLog):
+class DropsPrivateParts(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         bare = [
             msgspec.structs.replace(batch, privates=[b""] * len(batch.privates))
@@ -61,7 +61,7 @@ class DropsPrivateParts(SqliteLog):
         return await super().append(bare)
 
 
-class HasNoFence(SqliteLog):
+class HasNoFence(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         heads = await self.heads([batch.run_id for batch in batches])
         unfenced = [
@@ -73,14 +73,14 @@ class HasNoFence(SqliteLog):
         return await super().append(unfenced)
 
 
-class RefusesAllWithOne(SqliteLog):
+class RefusesAllWithOne(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         answers = await super().append(batches)
         refused = next((answer for answer in answers if answer is not None), None)
         return [refused] * len(answers)
 
 
-class RefusesARetry(SqliteLog):
+class RefusesARetry(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         heads = await self.heads([batch.run_id for batch in batches])
         stored = [
@@ -94,39 +94,39 @@ class RefusesARetry(SqliteLog):
         ]
 
 
-class WritesAfterTheEnd(SqliteLog):
+class WritesAfterTheEnd(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         return await super().append(changed(batches, ended=False))
 
 
-class ReadsTheCursorAgain(SqliteLog):
+class ReadsTheCursorAgain(SqliteStore):
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         return await super().read(run_id, after - 1 if after == 3 else after, limit)
 
 
-class ChangesBytes(SqliteLog):
+class ChangesBytes(SqliteStore):
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         found = await super().read(run_id, after, limit)
         return [msgspec.structs.replace(one, public=one.public + b" ") for one in found]
 
 
-class ForgetsTheWriter(SqliteLog):
+class ForgetsTheWriter(SqliteStore):
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         found = await super().read(run_id, after, limit)
         return [msgspec.structs.replace(one, epoch=1) for one in found]
 
 
-class ReadsOtherLines(SqliteLog):
+class ReadsOtherLines(SqliteStore):
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[LogLines]:
         return await super().read_lines(run_id, 0, limit)
 
 
-class FindsALaterSnapshot(SqliteLog):
+class FindsALaterSnapshot(SqliteStore):
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         return await super().snapshot(run_id)
 
 
-class LosesAllWhenClosed(SqliteLog):
+class LosesAllWhenClosed(SqliteStore):
     async def close(self) -> None:
         with suppress(StorageError):  # it is closed already
             for info in await self._infos("true", []):
@@ -137,24 +137,24 @@ class LosesAllWhenClosed(SqliteLog):
 # --- listings and retention ----------------------------------------------------------------------
 
 
-class ShowsARunTwice(SqliteLog):
+class ShowsARunTwice(SqliteStore):
     async def latest_runs(self, **given: Any) -> list[RunInfo]:
         found = await super().latest_runs(**given)
         return [*found, *found[-1:]] if given.get("before") is None else found
 
 
-class KeepsTrimmedEvents(SqliteLog):
+class KeepsTrimmedEvents(SqliteStore):
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         pass
 
 
-class DeletesOnlyTheName(SqliteLog):
+class DeletesOnlyTheName(SqliteStore):
     async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         letter = InboxLetter(1, "input", b"x")
         return {"r": [letter]} if "r" in run_ids else await super().letters(run_ids)
 
 
-class TrimsTooEarly(SqliteLog):
+class TrimsTooEarly(SqliteStore):
     async def expired(self, **given: Any) -> tuple[list[str], list[str]]:
         return await super().expired(**{**given, "full_for": -1.0})
 
@@ -162,57 +162,57 @@ class TrimsTooEarly(SqliteLog):
 # --- claims --------------------------------------------------------------------------------------
 
 
-class ClaimsForAnyAgent(SqliteLog):
+class ClaimsForAnyAgent(SqliteStore):
     async def claim(self, worker: str, agents: list[str], *given: Any, **more: Any) -> list[Claim]:
         return await super().claim(worker, [*agents, "b"], *given, **more)
 
 
-class ClaimsWhatIsHeld(SqliteLog):
+class ClaimsWhatIsHeld(SqliteStore):
     async def claim(self, *given: Any, **more: Any) -> list[Claim]:
         return await super().claim(*given, **{**more, "held": ()})
 
 
-class ClaimsNewestFirst(SqliteLog):
+class ClaimsNewestFirst(SqliteStore):
     async def claim(self, *given: Any, **more: Any) -> list[Claim]:
         return (await super().claim(*given, **more))[::-1]
 
 
-class LetsALeaseEndNever(SqliteLog):
+class LetsALeaseEndNever(SqliteStore):
     async def claim(
         self, worker: str, agents: list[str], lease: float, *given: Any, **more: Any
     ) -> list[Claim]:
         return await super().claim(worker, agents, 1000 * lease, *given, **more)
 
 
-class DoesNotExtend(SqliteLog):
+class DoesNotExtend(SqliteStore):
     async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
         return await super().extend(worker, claims, 0.0)
 
 
-class ReportsNoLoss(SqliteLog):
+class ReportsNoLoss(SqliteStore):
     async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
         await super().extend(worker, claims, lease)
         return set()
 
 
-class DoesNotRelease(SqliteLog):
+class DoesNotRelease(SqliteStore):
     async def release(self, run_id: str, epoch: int) -> None:
         pass
 
 
-class UsesANameTwice(SqliteLog):
+class UsesANameTwice(SqliteStore):
     async def use_once(self, name: str, seconds: float) -> bool:
         await super().use_once(name, seconds)
         return True
 
 
-class ListsNamesForEver(SqliteLog):
+class ListsNamesForEver(SqliteStore):
     async def used(self, prefix: str) -> list[str]:
         rows = await self._select("select name from used")
         return [name for (name,) in rows if name.startswith(prefix)]
 
 
-class DoesNotPark(SqliteLog):
+class DoesNotPark(SqliteStore):
     async def park(
         self, worker: str, claims: list[tuple[str, int, int]], first_go: float
     ) -> set[str]:
@@ -224,32 +224,32 @@ class DoesNotPark(SqliteLog):
 # --- letters and blobs ---------------------------------------------------------------------------
 
 
-class TurnsLettersRound(SqliteLog):
+class TurnsLettersRound(SqliteStore):
     async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         return {run_id: found[::-1] for run_id, found in (await super().letters(run_ids)).items()}
 
 
-class CountsNoBytes(SqliteLog):
+class CountsNoBytes(SqliteStore):
     async def unread(self, run_id: str) -> Unread:
         return (await super().unread(run_id))._replace(bytes=0)
 
 
-class KeepsReadLetters(SqliteLog):
+class KeepsReadLetters(SqliteStore):
     async def acknowledge(self, run_id: str, number: int) -> None:
         pass
 
 
-class ShowsBlobsOfOthers(SqliteLog):
+class ShowsBlobsOfOthers(SqliteStore):
     async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
         return await super().blob(sha256)
 
 
-class ForgetsWhoUsesABlob(SqliteLog):
+class ForgetsWhoUsesABlob(SqliteStore):
     async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
         return await super().put_blob(data, mime_type)
 
 
-PLANTED: list[tuple[type[SqliteLog], str, dict[str, Any]]] = [
+PLANTED: list[tuple[type[SqliteStore], str, dict[str, Any]]] = [
     (GivesAnIdTwice, "an_id_is_given_once", {}),
     (JoinsThreadsOfOwners, "threads_of_two_owners_are_two_threads", {}),
     (
@@ -290,7 +290,7 @@ PLANTED: list[tuple[type[SqliteLog], str, dict[str, Any]]] = [
 ]
 
 
-async def check(store: type[SqliteLog], test: str, given: dict[str, Any], folder: Path) -> None:
+async def check(store: type[SqliteStore], test: str, given: dict[str, Any], folder: Path) -> None:
     """Run a test of the kit on a store."""
     clock = Clock()
 
@@ -317,10 +317,10 @@ async def check(store: type[SqliteLog], test: str, given: dict[str, Any], folder
     ("bug", "test", "given"), PLANTED, ids=[bug.__name__ for bug, _, _ in PLANTED]
 )
 async def test_the_kit_finds_a_store_that(
-    bug: type[SqliteLog], test: str, given: dict[str, Any], tmp_path: Path
+    bug: type[SqliteStore], test: str, given: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "sound").mkdir()
-    await check(SqliteLog, test, given, tmp_path / "sound")
+    await check(SqliteStore, test, given, tmp_path / "sound")
     with pytest.raises((AssertionError, ValueError, pytest.fail.Exception)):
         await check(bug, test, given, tmp_path)
 

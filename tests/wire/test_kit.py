@@ -20,7 +20,7 @@ from tailrace.core.errors import InvalidCursor, UnknownFormat
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
-from tailrace.core.log_lines import LogLines, framed, place
+from tailrace.core.log_lines import LogLines, framed, lines_place
 from tailrace.core.run_object import client_view
 from tailrace.core.sse import SseParser
 from tailrace.core.state_copy import copy_state
@@ -267,7 +267,7 @@ def test_native_frames_are_the_log_with_cursors() -> None:
 
 def test_native_frames_that_the_log_stores_are_sent_unchanged() -> None:
     publics = [encode_event(event) for event in events_of(LOGS[0])]
-    raw = framed(place(1), 1, publics)
+    raw = framed(lines_place(1), 1, publics)
     plain, stored = (LogLines(1, len(publics), 1, one) for one in (b"\n".join(publics), raw))
     assert task.FORMAT.frames(stored) is raw
     assert task.FORMAT.frames(plain) == raw

@@ -310,6 +310,15 @@ def test_an_open_item_that_a_foreign_stream_supersedes_is_not_sent() -> None:
     assert reader.texts["content"] == "right"
 
 
+def test_an_answer_that_a_guardrail_refused_ends_with_its_error() -> None:
+    script = says(Script().begin(), 0, "Half", status="incomplete")
+    script.add(ev.TaskAttempt, attempt=2, reason="output_guardrail", superseded=["msg_7_0"])
+    error = ChatReader().read(frames_of(script.events)).error
+    assert error is not None
+    assert error["type"] == "output_guardrail"
+    assert error["message"] == "A guardrail refused the answer."
+
+
 def test_what_was_taken_back_before_a_reader_came_may_be_named_again() -> None:
     script = says(Script().begin(), 0, "Half", status="incomplete")
     encoder, frames = FORMAT.open(state_of(attempt(script, "msg_7_0").events))

@@ -16,7 +16,7 @@ from tailrace.cli.doctor import doctor
 from tailrace.cli.export import export
 from tailrace.cli.fork import fork
 from tailrace.cli.keys import keys
-from tailrace.cli.messages import say_error
+from tailrace.cli.output import say_error
 from tailrace.cli.proxy import proxy
 from tailrace.cli.replay import replay
 from tailrace.cli.run import run

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from tailrace.cli.messages import fail
+from tailrace.cli.output import fail
 from tailrace.core.errors import StreamCut, TailraceError
 
 

@@ -17,8 +17,8 @@ import typer
 from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.keyboard import is_interactive, pressed_keys
-from tailrace.cli.messages import fail, say, say_aside
 from tailrace.cli.options import finite
+from tailrace.cli.output import fail, say, say_aside
 from tailrace.cli.process import run_server
 from tailrace.cli.screen import AsJson, open_screen
 from tailrace.core.errors import TailraceError

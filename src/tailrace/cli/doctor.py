@@ -18,8 +18,8 @@ import typer
 
 from tailrace import __version__
 from tailrace.cli.load_app import find_app
-from tailrace.cli.messages import coloured
 from tailrace.cli.options import Config, KeyOption, use_config
+from tailrace.cli.output import coloured
 from tailrace.cli.server_client import ServerAway, ServerClient
 from tailrace.core.errors import TailraceError
 from tailrace.settings import Settings, read_settings, unknown_variables

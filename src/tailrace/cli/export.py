@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tailrace.cli.messages import fail
 from tailrace.cli.options import LOCAL, Db, KeyOption, RunName, Url
+from tailrace.cli.output import fail
 from tailrace.cli.stored_events import read_database, stored_events
 from tailrace.core.codec import encode_event
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.messages import fail, say_aside
 from tailrace.cli.options import LOCAL, AtEvent, KeyOption, RunName, Url
+from tailrace.cli.output import fail, say_aside
 from tailrace.cli.screen import AsJson
 from tailrace.cli.server_client import ServerClient, address
 from tailrace.cli.tail import follow

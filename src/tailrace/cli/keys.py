@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from tailrace.cli.messages import fail, say
 from tailrace.cli.options import ListJson, duration
+from tailrace.cli.output import fail, say
 from tailrace.core.errors import TailraceError
+from tailrace.core.values import json_text
 
 keys = typer.Typer(
     help="Make, list and revoke API keys (docs/auth.md).",
@@ -63,7 +63,7 @@ def list_(file: KeysFile = Path("keys.json"), as_json: ListJson = False) -> None
         if as_json:
             fields = ("id", "principal", "created", "expires")
             line = {"state": state, **{name: getattr(key, name) for name in fields}}
-            say(msgspec.json.encode(line).decode())
+            say(json_text(line))
             continue
         until = f", until {_day(key.expires)}" if key.expires else ""
         say(f"{key.id}  {key.principal}  {state}  since {_day(key.created)}{until}")

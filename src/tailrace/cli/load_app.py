@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tailrace.cli.messages import fail
+from tailrace.cli.output import fail
 from tailrace.core.errors import CallerError, TailraceError
 
 

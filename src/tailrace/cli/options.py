@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from tailrace.cli.messages import fail
+from tailrace.cli.output import fail
 from tailrace.settings import CONFIG_VARIABLE, DURATION, SETTINGS, SWITCH, Setting, as_text
 
 Port = Annotated[

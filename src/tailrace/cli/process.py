@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 
-from tailrace.cli.messages import fail, say_aside
+from tailrace.cli.output import fail, say_aside
 from tailrace.core.errors import TailraceError
 
 _DENIED = "ASGI callable returned without completing handshake."
@@ -99,7 +99,7 @@ async def _serve(
     server = SignalFreeServer(config)
     # uvicorn logs an error after each WebSocket that was refused with a status.
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _DENIED)
-    stop = on_stop_signal(app)
+    stop = stop_event(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
         relax_collector()
@@ -133,7 +133,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def on_stop_signal(app: Any) -> asyncio.Event:
+def stop_event(app: Any) -> asyncio.Event:
     """Set at the first SIGINT or SIGTERM; the second ends the wait for running runs."""
     stop = asyncio.Event()
 

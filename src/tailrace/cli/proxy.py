@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Host, Port, finite
+from tailrace.cli.output import fail, say
 from tailrace.cli.process import run_server
 from tailrace.core.errors import TailraceError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from tailrace.cli.messages import say_aside
+from tailrace.cli.output import say_aside
 
 POLL_SECONDS = 0.3
 _SKIPPED = ("__pycache__", "node_modules")

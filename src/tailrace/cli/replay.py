@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tailrace.cli.messages import fail
 from tailrace.cli.options import LOCAL, AtEvent, Db, KeyOption, RunName, Url
+from tailrace.cli.output import fail
 from tailrace.cli.screen import AsJson, open_screen
 from tailrace.cli.stored_events import stored_events
 from tailrace.core.fold import State

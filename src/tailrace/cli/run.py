@@ -13,9 +13,9 @@ from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.keyboard import is_interactive, pressed_keys
 from tailrace.cli.load_app import load
-from tailrace.cli.messages import fail, say_aside
-from tailrace.cli.process import on_stop_signal, run_loop
-from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
+from tailrace.cli.output import fail, say_aside
+from tailrace.cli.process import run_loop, stop_event
+from tailrace.cli.screen import EXIT_INTERRUPTED, EXIT_WAITING, AsJson, open_screen
 from tailrace.core.errors import TailraceError
 
 CANCEL_SECONDS = 10.0
@@ -82,7 +82,7 @@ def _agent_of(app: Any, agent: str | None) -> str:
 async def _ask(
     app: Any, agent: str, question: str, thread: str | None, manner: AnswerMode, *, as_json: bool
 ) -> int:
-    stop = on_stop_signal(app)
+    stop = stop_event(app)
     async with app.running():
         run = await app.start(agent, question, thread=thread)
         shown = asyncio.create_task(_show(app, run, manner, as_json=as_json))
@@ -96,7 +96,7 @@ async def _ask(
         await asyncio.wait([shown], timeout=CANCEL_SECONDS)
         if not shown.cancel():  # a terminal that does not read shows no end
             await shown
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int:
@@ -117,4 +117,4 @@ async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int
         f"Run {run.id} waits for an answer to {left.id}. Run the command in a terminal or with "
         "--approve, or serve the application and answer there."
     )
-    return WAITING
+    return EXIT_WAITING

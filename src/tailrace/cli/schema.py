@@ -10,6 +10,6 @@ def schema() -> None:
 
     Example: tailrace schema > events.schema.json
     """
-    from tailrace.core.event_schema import render
+    from tailrace.core.event_schema import schema_text
 
-    typer.echo(render(), nl=False)
+    typer.echo(schema_text(), nl=False)

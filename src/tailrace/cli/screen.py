@@ -29,16 +29,17 @@ from tailrace.core.events import (
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.run_object import client_view
+from tailrace.core.values import json_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 
-FAILED = 1
+EXIT_FAILED = 1
 """The exit code of a run that ended without an answer."""
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells count it."""
 
-WAITING = 3
+EXIT_WAITING = 3
 """The exit code of a run that waits for an answer of a person."""
 
 
@@ -77,7 +78,7 @@ class Screen(AbstractContextManager["Screen"]):
     def code(self) -> int:
         """The exit code of the command: 0 if the run completed."""
         root = self.state.root
-        return 0 if root is not None and root.status == "completed" else FAILED
+        return 0 if root is not None and root.status == "completed" else EXIT_FAILED
 
     def __exit__(
         self,
@@ -331,9 +332,8 @@ def _attempt(event: TaskAttempt) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    import msgspec
 
-    return "" if value is None else msgspec.json.encode(value).decode()
+    return "" if value is None else json_text(value)
 
 
 def _block(block: dict[str, Any]) -> str:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from tailrace.cli.load_app import load
-from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
-from tailrace.cli.process import on_stop_signal, relax_collector, run_loop, run_server, say_wait
+from tailrace.cli.output import fail, say
+from tailrace.cli.process import relax_collector, run_loop, run_server, say_wait, stop_event
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings
@@ -96,7 +96,7 @@ def _reload(flags: Mapping[str, Any]) -> None:
 
 
 async def _work(app: Any) -> None:
-    stop = on_stop_signal(app)
+    stop = stop_event(app)
     async with app.running():
         relax_collector()
         with app._metrics() as url:

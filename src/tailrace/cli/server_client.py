@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from tailrace.cli.messages import fail
+from tailrace.cli.output import fail
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import TERMINAL, AnyEvent

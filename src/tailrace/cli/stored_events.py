@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.cli.messages import fail
+from tailrace.cli.output import fail
 from tailrace.cli.server_client import ServerClient, address
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError

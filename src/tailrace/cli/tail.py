@@ -10,9 +10,10 @@ import msgspec
 import typer
 
 from tailrace.cli.options import LOCAL, KeyOption, RunName, Url
-from tailrace.cli.screen import INTERRUPTED, AsJson, open_screen
+from tailrace.cli.screen import EXIT_INTERRUPTED, AsJson, open_screen
 from tailrace.cli.server_client import ServerAway, ServerClient, address
 from tailrace.core.fold import State
+from tailrace.core.values import json_text
 
 
 def tail(
@@ -46,7 +47,7 @@ def follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:
                 if new:
                     _say_how_to_answer(server, run_id, new, screen.note)
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         return screen.code
 
 
@@ -75,6 +76,6 @@ def _say_how_to_answer(
             printable(
                 f"The run waits for an answer. Give it at {server.url}/#{view['thread_id']}, or:\n"
                 f"  curl {server.url}/runs/{run_id}/input{key} -H 'content-type: application/json' "
-                f"-d {shlex.quote(msgspec.json.encode(answer).decode())}"
+                f"-d {shlex.quote(json_text(answer))}"
             )
         )

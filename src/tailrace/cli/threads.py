@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from tailrace.cli.messages import say_aside
 from tailrace.cli.options import LOCAL, KeyOption, ListJson, Url
+from tailrace.cli.output import say_aside
 from tailrace.cli.server_client import ServerClient
 
 

@@ -9,8 +9,8 @@ from types import FrameType
 from tailrace.convert.transcoder import Transcoder
 from tailrace.core.errors import CallerError
 
-INTERRUPTED = 128 + signal.SIGINT
-READER_GONE = 128 + signal.SIGPIPE
+_EXIT_INTERRUPTED = 128 + signal.SIGINT
+_EXIT_READER_GONE = 128 + signal.SIGPIPE
 """The exit codes of a shell for these signals."""
 
 _CHUNK = 64 * 1024
@@ -28,10 +28,10 @@ def pump(transcoder: Transcoder, source: int, target: int) -> int:
         while not transcoder.is_over and (chunk := interrupts.read(source)):
             _write(target, transcoder.feed(chunk))
         if interrupts.came:
-            code = INTERRUPTED
+            code = _EXIT_INTERRUPTED
         _write(target, transcoder.end())
     except BrokenPipeError:
-        code = READER_GONE
+        code = _EXIT_READER_GONE
     finally:
         signal.signal(signal.SIGINT, before)
     return code

@@ -17,7 +17,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
 from tailrace.core.snapshot import restore
 from tailrace.core.values import dict_of
-from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json
+from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json, refuse_second_run
 from tailrace.wire import task
 
 _CUT = "The stream ended before the answer did."
@@ -238,11 +238,8 @@ class TaskSource:
             and event.parent_task_id is None
             and root is not None
             and root.ended
-            and root.task_id != event.task_id
         ):
-            raise MalformedEvent(
-                f"The stream has a second run ({event.task_id!r}); convert one run at a time."
-            )
+            refuse_second_run(root.task_id, event.task_id)
 
 
 def silently_done(state: State) -> list[str]:

@@ -17,6 +17,9 @@ from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.items import ErrorInfo, Image, Refusal, Text, ToolResult
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
 
+TOOL_INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
+"""The error of a tool result that ended without an output or an error."""
+
 
 def ending(task: TaskNode, last: ev.Event) -> Iterator[ev.Event]:
     """The events that close everything open in a task and below it, then `last`.
@@ -56,8 +59,7 @@ def close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
     yield from (event for event in _close_parts(task, node) if _can_be_written(event))
     item = msgspec.structs.replace(node.item, status="incomplete")
     if isinstance(item, ToolResult):
-        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
-        item = msgspec.structs.replace(item, status="failed", error=error)
+        item = msgspec.structs.replace(item, status="failed", error=TOOL_INTERRUPTED)
     yield ev.OutputItemDone(task_id=task.task_id, output_index=node.output_index, item=item)
 
 

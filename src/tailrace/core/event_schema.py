@@ -14,7 +14,7 @@ import msgspec
 from tailrace.core.events import KNOWN
 
 
-def schema() -> dict[str, Any]:
+def events_schema() -> dict[str, Any]:
     """The schema of an event, with every class under `$defs`."""
     refs, components = msgspec.json.schema_components(KNOWN, ref_template="#/$defs/{name}")
     tags = {
@@ -30,23 +30,23 @@ def schema() -> dict[str, Any]:
     }
 
 
-def render() -> str:
+def schema_text() -> str:
     """The content of the file."""
-    return msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(events_schema()), indent=2).decode() + "\n"
 
 
-def main(arguments: list[str]) -> int:
+def write_schema(arguments: list[str]) -> int:
     """Write the file, or with `--check` report whether it is stale."""
     path = Path(__file__).resolve().parents[3] / "conformance" / "schema.json"
     if "--check" in arguments:
-        if path.exists() and path.read_text(encoding="utf-8") == render():
+        if path.exists() and path.read_text(encoding="utf-8") == schema_text():
             return 0
         sys.stderr.write("conformance/schema.json is stale: run `make docs`.\n")
         return 1
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(), encoding="utf-8")
+    path.write_text(schema_text(), encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_schema(sys.argv[1:]))

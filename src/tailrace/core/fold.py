@@ -1,9 +1,10 @@
-"""The fold: events change the state here and nowhere else.
+"""The state of a run, and the ways to fold events into it.
 
-`State.apply` is for our own writer. It refuses an event that breaks a rule of PROTOCOL.md, section
-3, names the rule, and leaves the state as it was. `State.absorb` is for readers: it follows section
-4 for any stream and never fails. Both use the same table with a function per event
-(`tailrace.core.transitions`).
+What each event does is in `tailrace.core.transitions`, a function per event. Here is which of
+them runs. `State.apply` is for our own writer. It refuses an event that breaks a rule of
+PROTOCOL.md, section 3, names the rule, and leaves the state as it was. `State.absorb` is for
+readers: it follows section 4 for any stream and never fails. `State.absorb_lines` does the same
+for many lines, with a shorter way for deltas in a row.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class State:
         """Fold many events: `absorb(decode_event(line))` for each line, with its private part.
 
         Most events are deltas that follow another delta of the same part. They are folded here
-        without `absorb`.
+        without `absorb`, as `_delta` of `transitions.py` folds one.
         """
         kind: type[Any] | None = None
         task_id = item_id = ""

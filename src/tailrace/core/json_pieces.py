@@ -23,21 +23,21 @@ SHARED_BYTES = 4096
 _encode = msgspec.json.Encoder().encode
 
 
-def encoded(value: dict[str, Any]) -> Iterator[bytes]:
+def object_pieces(value: dict[str, Any]) -> Iterator[bytes]:
     """The JSON of an object in pieces; its lists are encoded entry by entry."""
     before = b"{"
     for key, field in value.items():
         name = _encode(key)
         if isinstance(field, list) and field:
             yield b"%b%b:[" % (before, name)
-            yield from entries(field)
+            yield from entry_pieces(field)
             before = b"],"
         else:
             before = b"%b%b:%b," % (before, name, _encode(field))
     yield b"%b}" % before.removesuffix(b",")
 
 
-def entries(values: Iterable[Any]) -> Iterator[bytes]:
+def entry_pieces(values: Iterable[Any]) -> Iterator[bytes]:
     """The entries of a list with commas, as many per piece as fit."""
     waiting: list[bytes] = []
     size = 0
@@ -94,7 +94,7 @@ def _is_plain(value: Any, depth: int = 2) -> bool:
     return not isinstance(value, str) or len(value) < SHARED_BYTES
 
 
-def cut(parts: Iterable[bytes], size: int = SEND_BYTES) -> Iterator[bytes]:
+def cut_pieces(parts: Iterable[bytes], size: int = SEND_BYTES) -> Iterator[bytes]:
     """The same bytes in pieces of at most `size` bytes."""
     waiting: list[bytes] = []
     held = 0

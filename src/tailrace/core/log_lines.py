@@ -56,14 +56,14 @@ class LogLines(msgspec.Struct, frozen=True, gc=False):
         if seq < self.first_seq:
             return self
         if self.framed:
-            mark = _END + _head(place(self.epoch)) % (seq + 1)
+            mark = _END + _head(lines_place(self.epoch)) % (seq + 1)
             raw = self.raw[self.raw.index(mark) + len(_END) :]
         else:
             raw = b"\n".join(self.raw.split(b"\n")[seq + 1 - self.first_seq :])
         return LogLines(seq + 1, self.last_seq, self.epoch, raw)
 
 
-def place(epoch: int) -> bytes:
+def lines_place(epoch: int) -> bytes:
     """The prefix of an event's id, before its seq."""
     return b"%d-" % epoch
 
@@ -103,7 +103,9 @@ def merged(rows: Iterable[LogLines]) -> Iterator[LogLines]:
 def joined_frames(rows: Iterable[LogLines]) -> bytes:
     """The frames of adjacent rows. Frames are taken as they are."""
     parts = [
-        lines.raw if lines.framed else framed(place(lines.epoch), lines.first_seq, lines.publics())
+        lines.raw
+        if lines.framed
+        else framed(lines_place(lines.epoch), lines.first_seq, lines.publics())
         for lines in merged(rows)
     ]
     return b"".join(parts)

@@ -83,11 +83,11 @@ def _pieces(value: Json) -> Iterator[bytes]:
     for place, task in enumerate(tasks):
         if place:
             yield b","
-        yield from json_pieces.encoded(task)
+        yield from json_pieces.object_pieces(task)
     if hidden is None:
         yield b"]}"
     else:
-        first, *rest = json_pieces.encoded(hidden)
+        first, *rest = json_pieces.object_pieces(hidden)
         yield b"]"
         yield PRIVATE_LINE + first[1:]
         yield from rest

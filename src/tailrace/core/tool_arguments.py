@@ -6,7 +6,7 @@ run. Ingest, wire and history ask here.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -47,12 +47,46 @@ def is_beginning(text: str) -> bool:
     """Whether a text is the beginning of JSON and not all of it: the arguments were cut."""
     if not text or is_json(text):
         return False
-    so_far = PartialJson()
-    try:
-        so_far.feed(text)
-    except MalformedJson:
-        return False
-    return not so_far.complete
+    so_far = ArgumentsSoFar()
+    so_far.add(text)
+    return so_far.state() == "unfinished"
+
+
+class ArgumentsSoFar:
+    """Arguments that come in pieces, and how far they are."""
+
+    __slots__ = ("_is_broken", "_json", "_parsed", "length", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.length = 0
+        self._json = PartialJson()
+        self._parsed = 0  # how many of the pieces `_json` has read
+        self._is_broken = False
+
+    def add(self, piece: str) -> None:
+        """Append a piece that is not empty."""
+        self.pieces.append(piece)
+        self.length += len(piece)
+
+    @property
+    def text(self) -> str:
+        """The pieces, joined."""
+        return "".join(self.pieces)
+
+    def state(self) -> Literal["empty", "unfinished", "whole", "broken"]:
+        """How far the arguments are as JSON. Each character is parsed once."""
+        if not self.pieces:
+            return "empty"
+        rest = "".join(self.pieces[self._parsed :])
+        self._parsed = len(self.pieces)
+        try:
+            self._json.feed(rest)
+        except MalformedJson:
+            self._is_broken = True
+        if self._is_broken:
+            return "broken"
+        return "whole" if self._json.complete else "unfinished"
 
 
 def ends_itself(text: str) -> bool:

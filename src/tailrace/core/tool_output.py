@@ -31,6 +31,7 @@ from tailrace.core.items import (
     Text,
     TextPart,
 )
+from tailrace.core.values import json_text
 
 # Events and snapshots add a few levels around the value.
 _MAX_DEPTH = MAX_DEPTH - 10
@@ -202,9 +203,9 @@ def _one_text(text: str) -> ToolOutput:
 
 def _json(value: Any) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return json_text(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_storable(value)).decode()
+        return json_text(_storable(value))
 
 
 def _foreign(value: Any) -> Any:

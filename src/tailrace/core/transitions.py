@@ -342,6 +342,7 @@ def part_of_delta(task: TaskNode, event: Any) -> Any:
 
 
 def _delta(_state: State, task: TaskNode, event: Any) -> bool:
+    # `State.absorb_lines` does the same for a delta that follows another of its part.
     try:
         part = _PART_OF[event.__class__](task, event)
     except KeyError:

@@ -4,7 +4,7 @@ A client of `/api/chat` or `/ag-ui` sends its whole conversation. It may have re
 messages, and no model may read again what it removed. So the new run continues the last run up to
 which both agree, and the client's other messages are its input.
 
-Messages agree if a model would read the same: words, files, calls and results. Ids, metadata,
+Messages agree if a model would read the same: texts, files, calls and results. Ids, metadata,
 reasoning and data are not compared.
 """
 
@@ -21,7 +21,7 @@ from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMes
 Read = Callable[[Json], Iterable[InputItem]]
 """What a model would read of a message."""
 
-_Word = tuple[str, HistoryPart] | InputCall
+_Part = tuple[str, HistoryPart] | InputCall
 """A part of a message with its role, or a call."""
 
 
@@ -44,11 +44,11 @@ def agreement(
     `cut` has the indices of answers that the client did not receive to their end. They may lack
     what follows.
     """
-    sent = _Talk(messages, read)
+    sent = _Messages(messages, read)
     low, high, middle = 0, runs, runs
     new = messages
     while low < high:
-        rest = sent.after(_Talk(shown(middle), read), cut)
+        rest = sent.after(_Messages(shown(middle), read), cut)
         if rest is None:
             high = middle - 1
         else:
@@ -57,28 +57,28 @@ def agreement(
     return Agreement(low, new)
 
 
-class _Talk:
+class _Messages:
     """A list of messages as a model would read it."""
 
     def __init__(self, messages: list[Json], read: Read) -> None:
         self.messages = messages
-        self.words: list[tuple[_Word, int]] = []
+        self.parts: list[tuple[_Part, int]] = []
         self.results: dict[str, tuple[ClientOutput, int]] = {}
         """By call. A client may add a result at the end of its list, or behind the call."""
         self._starts: list[int] = []
         for index, message in enumerate(messages):
-            self._starts.append(len(self.words))
+            self._starts.append(len(self.parts))
             for one in read(message):
                 if isinstance(one, InputMessage):
                     pieces = (piece for piece in one.pieces if not is_blank(piece))
-                    self.words += (((one.role, piece), index) for piece in pieces)
+                    self.parts += (((one.role, piece), index) for piece in pieces)
                 elif isinstance(one, InputCall):
-                    self.words.append((one, index))
+                    self.parts.append((one, index))
                 elif isinstance(one, ClientOutput):
                     self.results.setdefault(one.call_id, (one, index))
-        self._starts.append(len(self.words))
+        self._starts.append(len(self.parts))
 
-    def after(self, shown: _Talk, cut: Collection[int]) -> list[Json] | None:
+    def after(self, shown: _Messages, cut: Collection[int]) -> list[Json] | None:
         """The messages that are not in `shown`; None unless these messages begin with `shown`."""
         places = {
             place: index
@@ -88,15 +88,15 @@ class _Talk:
         taken: set[int] = set()
         calls: dict[str, int] = {}
         place = 0
-        for word, _ in shown.words:
-            mine, index = self.words[place] if place < len(self.words) else (None, -1)
-            if mine != word and (place not in places or not _is_answer(word)):
+        for part, _ in shown.parts:
+            mine, index = self.parts[place] if place < len(self.parts) else (None, -1)
+            if mine != part and (place not in places or not _is_answer(part)):
                 return None
-            if mine == word or _begins(mine, word):
+            if mine == part or _begins(mine, part):
                 place += 1
-                if isinstance(word, InputCall):
-                    calls[word.call_id] = index
-            else:  # the client lacks this word
+                if isinstance(part, InputCall):
+                    calls[part.call_id] = index
+            else:  # the client lacks this part
                 index = places[place]
             taken.add(index)
         for call_id, (result, _) in shown.results.items():
@@ -107,21 +107,21 @@ class _Talk:
                 return None
         return None if self._takes_part(shown, taken, place) else self._rest(shown, taken)
 
-    def _takes_part(self, shown: _Talk, taken: set[int], place: int) -> bool:
+    def _takes_part(self, shown: _Messages, taken: set[int], place: int) -> bool:
         """Whether a message was taken that has more than `shown`.
 
         The last message may have more results: it is sent again with them.
         """
         last = len(self.messages) - 1
-        more = {index for _, index in self.words[place:]}
+        more = {index for _, index in self.parts[place:]}
         added = self.results.keys() - shown.results.keys()
         more.update(index for call_id in added if (index := self.results[call_id][1]) != last)
         return bool(more & taken)
 
-    def _rest(self, shown: _Talk, taken: set[int]) -> list[Json]:
+    def _rest(self, shown: _Messages, taken: set[int]) -> list[Json]:
         end = max(taken, default=-1)
         known = {message.get("id") for message in shown.messages}
-        read = {index for _, index in (*self.words, *self.results.values())}
+        read = {index for _, index in (*self.parts, *self.results.values())}
         return [
             message
             for index, message in enumerate(self.messages)
@@ -130,15 +130,15 @@ class _Talk:
         ]
 
 
-def _is_answer(word: _Word) -> bool:
-    return isinstance(word, InputCall) or word[0] == "assistant"
+def _is_answer(part: _Part) -> bool:
+    return isinstance(part, InputCall) or part[0] == "assistant"
 
 
-def _begins(mine: _Word | None, word: _Word) -> bool:
+def _begins(mine: _Part | None, part: _Part) -> bool:
     """Whether a text is the beginning of another."""
-    if mine is None or isinstance(mine, InputCall) or isinstance(word, InputCall):
+    if mine is None or isinstance(mine, InputCall) or isinstance(part, InputCall):
         return False
-    (role, text), (other, whole) = mine, word
+    (role, text), (other, whole) = mine, part
     if role != other or not isinstance(text, TextPart) or not isinstance(whole, TextPart):
         return False
     return whole.text.startswith(text.text)

@@ -32,7 +32,7 @@ from tailrace.history.inputs import (
     read_input,
 )
 
-INTERRUPTED = "The call was interrupted: it has no result."
+NO_RESULT = "The call was interrupted: it has no result."
 """The result that the model reads for a call without a result."""
 
 REFUSED_INPUT = "input_guardrail"
@@ -109,7 +109,7 @@ class CallEntry(Entry):
 
     def outcome(self) -> CallResult:
         """The result, or a text in its place: every call needs a result."""
-        return self.result or CallResult([TextPart(text=INTERRUPTED)], failed=True)
+        return self.result or CallResult([TextPart(text=NO_RESULT)], failed=True)
 
 
 @dataclass(slots=True, eq=False)

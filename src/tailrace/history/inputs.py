@@ -220,7 +220,7 @@ def _is_server_result(part: Any) -> bool:
 
 
 def _type(value: Any) -> Any:
-    return value.get("type") if isinstance(value, dict) else None
+    return dict_of(value).get("type")
 
 
 def _use(value: Json) -> Iterator[InputCall]:

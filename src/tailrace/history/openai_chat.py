@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from tailrace.core.data_url import read_data_url
 from tailrace.core.items import FilePart, TextPart
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.history.content import (
     PDF,
     HistoryPart,
@@ -63,8 +61,8 @@ class _Messages:
         self.calls = call_ids(conversation.entries, rules)
         self.messages: list[Json] = []
         self.answer: Json = {}
-        self.words: list[str] = []
-        self.spoken: dict[int, list[str]] = {}  # the texts of each message without calls
+        self.texts: list[str] = []
+        self.answer_texts: dict[int, list[str]] = {}  # the texts of each message without calls
         self.thoughts: list[Json] = []
         self.called: list[CallEntry] = []
         self.seen: list[Entry] = []
@@ -73,7 +71,7 @@ class _Messages:
             for entry in conversation.entries
         )
         self.has_calls = False
-        self.near = False
+        self.keeps_reasoning = False
 
     def _with_calls(self) -> list[bool]:
         """Whether there are calls in the user turn of each entry."""
@@ -95,15 +93,15 @@ class _Messages:
                 self._end_answer()
                 step = entry.step
             self.has_calls = with_calls[index]
-            self.near = index >= self.turn or self.rules.mode == "encrypted"
+            self.keeps_reasoning = index >= self.turn or self.rules.mode == "encrypted"
             if isinstance(entry, MessageEntry) and entry.role in ("user", "system", "developer"):
                 self._end_answer()
-                self._hear(entry)
+                self._add_input(entry)
             elif isinstance(entry, MessageEntry):
-                self._speak(entry)
+                self._add_text(entry)
             elif isinstance(entry, ReasoningEntry):
-                if self.near and self.rules.owns(entry):
-                    self._think(entry)
+                if self.keeps_reasoning and self.rules.owns(entry):
+                    self._add_reasoning(entry)
             elif isinstance(entry, CallEntry) and not entry.by_provider:
                 self.called.append(entry)
             else:
@@ -113,11 +111,11 @@ class _Messages:
         self._end_answer()
         if self.rules.takes_turns and self.messages and self.messages[-1]["role"] == "assistant":
             self._add_user([_text(CONTINUE)])
-        for index, words in self.spoken.items():
-            self.messages[index]["content"] = _joined(words)
+        for index, texts in self.answer_texts.items():
+            self.messages[index]["content"] = _joined(texts)
         return self.messages
 
-    def _hear(self, entry: MessageEntry) -> None:
+    def _add_input(self, entry: MessageEntry) -> None:
         if entry.role != "user":
             self.messages.append({"role": "system", "content": joined(entry.pieces)})
             return
@@ -138,10 +136,10 @@ class _Messages:
         only = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
         self.messages.append({"role": "user", "content": only})
 
-    def _speak(self, entry: MessageEntry) -> None:
-        self.words.append("".join(plain(piece) for piece in entry.pieces if not is_blank(piece)))
+    def _add_text(self, entry: MessageEntry) -> None:
+        self.texts.append("".join(plain(piece) for piece in entry.pieces if not is_blank(piece)))
 
-    def _think(self, entry: ReasoningEntry) -> None:
+    def _add_reasoning(self, entry: ReasoningEntry) -> None:
         name = _field(entry)
         text = "".join(entry.texts or entry.summary)
         is_readable = self.rules.may_seal(entry)
@@ -159,18 +157,18 @@ class _Messages:
 
     def _end_answer(self) -> None:
         called, answer, thoughts = self.called, self.answer, self.thoughts
-        words, seen = self.words, self.seen
-        self.called, self.answer, self.thoughts, self.words, self.seen = [], {}, [], [], []
+        texts, seen = self.texts, self.seen
+        self.called, self.answer, self.thoughts, self.texts, self.seen = [], {}, [], [], []
         if self.wants_reasoning and self.has_calls:
             answer[REASONING] = answer.get(REASONING) or LEFT_OUT
         if called:
-            content: Any = _joined(words) if words else None
+            content: Any = _joined(texts) if texts else None
             if thoughts:
                 content = [*thoughts, _text(content)] if content else thoughts
             answer["tool_calls"] = [self._call(entry) for entry in called]
             self.messages.append({"role": "assistant", "content": content, **answer})
-        elif words:
-            self._add_words(words, answer)
+        elif texts:
+            self._add_texts(texts, answer)
         for entry in called:
             text = joined(entry.outcome().pieces)
             self.messages.append(
@@ -184,7 +182,7 @@ class _Messages:
         if images:
             self._add_user(images)
 
-    def _add_words(self, words: list[str], answer: Json) -> None:
+    def _add_texts(self, texts: list[str], answer: Json) -> None:
         if not self.has_calls:
             # Reasoning that led to no call is left out; sealed reasoning stays.
             answer = {name: answer[name] for name in _SEALED if name in answer}
@@ -193,12 +191,12 @@ class _Messages:
             self.messages.append({"role": "assistant", "content": ""})
         # An assistant message before has no calls: tool messages would have to follow them.
         self.messages[-1] |= answer
-        self.spoken.setdefault(len(self.messages) - 1, []).extend(words)
+        self.answer_texts.setdefault(len(self.messages) - 1, []).extend(texts)
 
     def _call(self, entry: CallEntry) -> Json:
         arguments = entry.arguments or "{}"
         if entry.kind == "custom":
-            arguments = msgspec.json.encode(call_object(entry)).decode()
+            arguments = json_text(call_object(entry))
         fields = entry.origin.get("fields")  # other fields of the server, such as a signature
         if not self.rules.owns(entry) or not isinstance(fields, dict):
             fields = {}
@@ -221,8 +219,8 @@ def _thinking(entry: ReasoningEntry, text: str, signature: str | None) -> Json:
     return {"type": "thinking", "thinking": [_text(text)], **seal}
 
 
-def _joined(words: list[str]) -> str:
-    return "\n\n".join(words)
+def _joined(texts: list[str]) -> str:
+    return "\n\n".join(texts)
 
 
 def _text(text: str) -> Json:
@@ -239,6 +237,6 @@ def content_part(piece: HistoryPart, load: Load) -> Json:
         found = read_data_url(url)
         if found is not None and found[0] == PDF:
             return {"type": "file", "file": {"filename": piece.name or "file", "file_data": url}}
-        if (words := written(url)) is not None:
-            return _text(f"{plain(piece)}\n{words}")
+        if (content := written(url)) is not None:
+            return _text(f"{plain(piece)}\n{content}")
     return _text(plain(piece))

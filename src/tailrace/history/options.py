@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tailrace.core.tool_arguments import NOT_JSON, arguments_value
+from tailrace.core.values import dict_of
 from tailrace.history.content import HistoryPart, Load, reachable, shown
 from tailrace.history.entries import CallEntry, Entry, ReasoningEntry
 
@@ -72,7 +73,7 @@ NOT_WHOLE = "it is not whole"
 
 def own_name(entry: Entry) -> str:
     """The provider's id of an item."""
-    kind = entry.raw.get("type") if isinstance(entry.raw, dict) else None
+    kind = dict_of(entry.raw).get("type")
     return str(kind or getattr(entry, "kind", "an item"))
 
 

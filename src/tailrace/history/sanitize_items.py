@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from tailrace.core.values import Json
-from tailrace.history.entries import INTERRUPTED
-from tailrace.history.foreign import as_json, as_text, responses_parts, short
+from tailrace.history.entries import NO_RESULT
 from tailrace.history.openai_responses.calls import (
     APPROVAL,
     OUTPUTS,
@@ -23,6 +22,8 @@ from tailrace.history.openai_responses.calls import (
 )
 from tailrace.history.options import NO_MESSAGE, Api, check_api, tool_name
 from tailrace.history.sanitize_messages import mend_anthropic, mend_chat
+from tailrace.history.sanitize_parts import as_text, responses_parts, short
+from tailrace.history.sdk_objects import as_json
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REPLACED = re.compile(r"[a-z]+_x[0-9a-f]{40}")
@@ -225,7 +226,7 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
                 continue
             found.append(item)
             if place is None and kind in _NAMED:
-                late.append({"type": f"{kind}_output", "call_id": call_id, "output": INTERRUPTED})
+                late.append({"type": f"{kind}_output", "call_id": call_id, "output": NO_RESULT})
             elif place is not None and place < index:
                 late.append(items[place])
         elif kind not in _NAMED:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-from tailrace.core.values import Json, dicts_of, list_of
+from tailrace.core.values import Json, dict_of, dicts_of, list_of
 from tailrace.history.anthropic_messages import is_empty, is_paused, settled
 from tailrace.history.content import PICTURES
-from tailrace.history.entries import INTERRUPTED
-from tailrace.history.foreign import as_text, chat_content, short
+from tailrace.history.entries import NO_RESULT
 from tailrace.history.options import CONTINUE, NO_MESSAGE, tool_name
+from tailrace.history.sanitize_parts import as_text, chat_content, short
 
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -158,7 +158,7 @@ def _is_sound(role: str, block: Json, *, keep_thinking: bool) -> bool:
 
 
 def _is_image(source: Any) -> bool:
-    kind = source.get("type") if isinstance(source, dict) else None
+    kind = dict_of(source).get("type")
     if kind == "base64":
         return source.get("media_type") in PICTURES and bool(source.get("data"))
     return kind == "file" or (kind == "url" and str(source.get("url")).startswith("https://"))
@@ -268,7 +268,7 @@ def _by_caller(block: Json, codes: set[str]) -> Json:
     elif _is_server_result(block):
         codes.discard(block["tool_use_id"])
     caller = block.get("caller")
-    code = caller.get("tool_id") if isinstance(caller, dict) else None
+    code = dict_of(caller).get("tool_id")
     if code is None or (isinstance(code, str) and code in codes):
         return block
     return {name: value for name, value in block.items() if name != "caller"}
@@ -286,7 +286,7 @@ def _is_new(ident: str, used: set[str]) -> bool:
 
 
 def _interrupted(ident: str) -> Json:
-    text = [{"type": "text", "text": INTERRUPTED}]
+    text = [{"type": "text", "text": NO_RESULT}]
     return {"type": "tool_result", "tool_use_id": ident, "content": text, "is_error": True}
 
 
@@ -324,14 +324,14 @@ def mend_chat(messages: list[Any], *, keep_reasoning: bool = True) -> list[Any]:
                 found.append(answer)
             behind += 1
         for ident, given_ in due.items():
-            closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {INTERRUPTED}"}
+            closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {NO_RESULT}"}
             found.append(given_ or closed)
     return found or [{"role": "user", "content": NO_MESSAGE}]
 
 
 def _spoken(message: Any, *, keep_reasoning: bool) -> Json | None:
     """A message with the content that its role may have, or None."""
-    role = message.get("role") if isinstance(message, dict) else None
+    role = dict_of(message).get("role")
     if not isinstance(role, str) or role not in _CHAT_ROLES:
         return None
     gone = () if keep_reasoning else _CHAT_REASONING

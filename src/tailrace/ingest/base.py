@@ -86,6 +86,9 @@ ExecutorOf = Callable[[str], Executor]
 MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
 """The limit of a provider's event in bytes, so that an event of ours can hold it."""
 
+_LONGEST_TYPE = 200
+"""How much of an unknown event's type clients see."""
+
 _DEEPEST = MAX_DEPTH - 8
 """The limit of nesting: a part of the event may be kept inside of an item."""
 
@@ -181,9 +184,17 @@ def _mended_number(value: Any) -> Any:
     return value
 
 
+def refuse_second_run(first: str, run_id: str) -> None:
+    """Raise `MalformedEvent` if an event is of another run than the first of its stream."""
+    if first and run_id and run_id != first:
+        raise MalformedEvent(
+            f"The stream has a second run ({run_id!r}); convert one run at a time."
+        )
+
+
 def keep_raw(sink: Sink, source: str, kind: str, raw: dict[str, Any]) -> None:
-    """Keep an event in the private part of `task.raw`."""
-    event = ev.RawEvent(task_id=sink.task_id, source=source, event_type=kind)
+    """Keep an event in the private part of `task.raw`; its type may be of any length."""
+    event = ev.RawEvent(task_id=sink.task_id, source=source, event_type=kind[:_LONGEST_TYPE])
     sink.emit(event, ev.Private(raw=raw))
 
 

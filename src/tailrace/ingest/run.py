@@ -20,13 +20,19 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tailrace.core import events as ev
-from tailrace.core.errors import MalformedEvent
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import Data, ErrorInfo, File, StepEnd, Text, Usage
 from tailrace.core.text_writers import TextWriter
 from tailrace.core.values import Json, count_of, dict_of, json_text, list_of, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter
-from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
+from tailrace.ingest.base import (
+    ExecutorOf,
+    Outcome,
+    keep_raw,
+    read_json,
+    refuse_second_run,
+    server_tools,
+)
 
 API = "run"
 
@@ -56,7 +62,7 @@ class RunEvents:
 
     def __init__(self, sink: Sink, _executor_of: ExecutorOf = server_tools) -> None:
         self._sink = sink
-        self._run_id: str | None = None
+        self._run_id = ""
         self._messages: dict[str, _RunMessage] = {}
         self._calls: dict[str, _Call] = {}
         self._steps: list[tuple[int, str]] = []
@@ -72,7 +78,9 @@ class RunEvents:
     def feed(self, data: str | bytes) -> None:
         """Take the next event. Nothing of a run follows its end, but another run may."""
         event = read_json(data)
-        self._refuse_another_run(event.get("runId"))
+        run_id = text_of(event.get("runId"))
+        refuse_second_run(self._run_id, run_id)
+        self._run_id = self._run_id or run_id
         if self._outcome is not None:
             return
         kind, body = event.get("type"), event.get("data")
@@ -88,16 +96,6 @@ class RunEvents:
         for call in self._calls.values():
             call.writer.finish("incomplete")
         return outcome
-
-    def _refuse_another_run(self, run_id: Any) -> None:
-        if not isinstance(run_id, str) or not run_id:
-            return
-        if self._run_id is None:
-            self._run_id = run_id
-        elif run_id != self._run_id:
-            raise MalformedEvent(
-                f"The stream has a second run ({run_id!r}); convert one run at a time."
-            )
 
     # --- the run ---------------------------------------------------------------------------------
 

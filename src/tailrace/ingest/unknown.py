@@ -3,6 +3,9 @@
 A reader takes the fields that it knows. An event with other fields is kept in `task.raw`, once per
 new set of unknown names. Some servers add the same fields to each of a thousand deltas. An item
 with other fields is kept in the private part of its own event, to be sent back.
+
+An event of an unknown type is kept each time it comes (`keep_raw`): it may be a delta, whose text
+would be lost.
 """
 
 from __future__ import annotations

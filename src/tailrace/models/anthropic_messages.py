@@ -7,9 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import msgspec
-
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.models.transport import key_for
 from tailrace.ports import Request, ToolSpec
@@ -22,10 +20,10 @@ BUDGETS = {
     "xhigh": 20_000,
     "max": 23_000,
 }
-"""Tokens for thinking, by effort. Anthropic takes at least 1024. With `MOST_TOKENS` they stay below
-32,000, the output limit of the smallest thinking model."""
+"""Tokens for thinking, by effort. Anthropic takes at least 1024. With `DEFAULT_MAX_TOKENS` they
+stay below 32,000, the output limit of the smallest thinking model."""
 
-MOST_TOKENS = 8192
+DEFAULT_MAX_TOKENS = 8192
 """The output limit of a request that has no limit: Anthropic demands one."""
 
 _BY_BUDGET = re.compile(
@@ -74,7 +72,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         sent = noted_history(request, "anthropic_messages", model, host)
         messages, can_think, container = sent.items, sent.can_think, sent.container
         system += [_text(text) for text in sent.system]
-    limit = request.max_output_tokens or MOST_TOKENS
+    limit = request.max_output_tokens or DEFAULT_MAX_TOKENS
     body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
     body["system"] = system or None
     body["container"] = container
@@ -87,7 +85,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         if form is not None:
             config["format"] = {"type": "json_schema", "schema": form}
         else:
-            schema = msgspec.json.encode(request.output.schema).decode()
+            schema = json_text(request.output.schema)
             body["system"] = [*system, _text(f"Answer with JSON of this schema only: {schema}")]
     # Thinking excludes a forced tool, a temperature and `top_p`. The caller's demands win.
     forced = request.tools and request.tool_choice not in (None, "auto", "none")

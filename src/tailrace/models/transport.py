@@ -16,8 +16,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import msgspec
-
 from tailrace.core import sse
 from tailrace.core.errors import (
     CallerError,
@@ -32,6 +30,7 @@ from tailrace.core.errors import (
     StateLost,
     StreamTooLarge,
 )
+from tailrace.core.values import json_text
 
 HIDDEN = "[hidden]"
 """Replaces a key that a provider quoted."""
@@ -219,7 +218,7 @@ def _parsed_error(body: Any) -> tuple[list[Any], str]:
         else:
             facts = None
         if isinstance(facts, list):
-            facts = msgspec.json.encode(facts).decode()
+            facts = json_text(facts)
     if isinstance(facts, str) and facts.strip() and not facts.lstrip().startswith("<"):
         return codes, facts.strip()
     return codes, "the provider gave no reason."  # an empty body, or HTML

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of
 from tailrace.repair.items import (
     ARGUMENTS,
     BY_TYPE,
@@ -213,7 +213,7 @@ class TextRepair:
 
     def _about_part(self, raw: bytes, event: Json, name: str, *, changed: bool) -> None:
         shown = event.get("part")
-        type_ = shown.get("type") if isinstance(shown, dict) else None
+        type_ = dict_of(shown).get("type")
         default = SUMMARY if name == _SUMMARY_PART else TEXT
         family = default if type_ in (None, "text") else BY_TYPE.get(str(type_))
         if family is TEXT and self._is_reasoning(event):

@@ -292,7 +292,7 @@ def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
     return found
 
 
-def declared_tools(body: Body) -> list[Body]:
+def request_tools(body: Body) -> list[Body]:
     """The `tools` of a request: a list of objects."""
     found: list[Any] = optional(body, "tools", list) or []
     for index, item in enumerate(found):

@@ -36,9 +36,9 @@ async def open_store(
     if scheme == "sqlite":
         if replica is not None:
             raise CallerError("SQLite has no replica. Leave out `database_replica`.")
-        from tailrace.stores.sqlite.store import SqliteLog
+        from tailrace.stores.sqlite.store import SqliteStore
 
-        return await SqliteLog.open(url)
+        return await SqliteStore.open(url)
     if scheme in ("postgresql", "postgres"):
         from tailrace.stores.postgres.store import PostgresStore
 

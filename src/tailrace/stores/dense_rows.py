@@ -14,7 +14,7 @@ from struct import Struct
 
 import msgspec
 
-from tailrace.core.log_lines import LogLines, place
+from tailrace.core.log_lines import LogLines, lines_place
 
 MARK = b"\x01"
 """The first byte of a dense row, before its zstd frame: the version of this form. Rows of frames
@@ -86,7 +86,7 @@ def unpack(raw: bytes, first_seq: int, epoch: int) -> bytes:
     """The frames of the native stream, byte for byte as they were."""
     found = _decoder.decode(raw)
     texts = Struct(found.sizes).unpack(found.text)
-    begin = b"id: %b" % place(epoch)
+    begin = b"id: %b" % lines_place(epoch)
     pieces = [begin]  # and six for each event, the last of which begins the next
     for group in found.groups:
         head, end = b"\ndata: " + group.head + _NUMBER, group.end + b"\n\n" + begin

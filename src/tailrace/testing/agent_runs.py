@@ -42,6 +42,7 @@ from tailrace.core.items import (
 from tailrace.core.run_object import show_block
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.core.tool_arguments import arguments_value
+from tailrace.core.values import json_text
 from tailrace.ports import Model
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.functions import AgentFunction, unknown_agent
@@ -136,8 +137,8 @@ class AgentRun:
                 return call
         if not named:
             raise AssertionError(f"Tool {name!r} was not called. Calls: {_names(self.calls)}.")
-        shown = "; ".join(msgspec.json.encode(call.arguments).decode() for call in named)
-        wanted = msgspec.json.encode(arguments).decode()
+        shown = "; ".join(json_text(call.arguments) for call in named)
+        wanted = json_text(arguments)
         raise AssertionError(f"Tool {name!r} was not called with {wanted}, but with {shown}.")
 
     def assert_not_called(self, name: str) -> None:
@@ -145,7 +146,7 @@ class AgentRun:
         __tracebackhide__ = True
         for call in self.calls:
             if call.name == name:
-                shown = msgspec.json.encode(call.arguments).decode()
+                shown = json_text(call.arguments)
                 raise AssertionError(f"Tool {name!r} was called with {shown}.")
 
     def assert_cited(self, text: str) -> CitedSource:
@@ -179,7 +180,7 @@ class AgentRun:
             return CitedSource(text=annotation.title, url=annotation.url, agent=agent)
         if isinstance(annotation, FileCitation):
             return CitedSource(text=annotation.filename or annotation.file_id, agent=agent)
-        return CitedSource(text=msgspec.json.encode(annotation).decode(), agent=agent)
+        return CitedSource(text=json_text(annotation), agent=agent)
 
     def _source(self, task: TaskNode, number: int) -> str:
         """The text of the blocks with a number; it may have come from a sub-agent."""
@@ -215,7 +216,7 @@ def _called(task: TaskNode, node: ItemNode, item: ToolCall) -> CalledTool:
 
 def _block_text(block: dict[str, Any]) -> str:
     if "data" in block:
-        return msgspec.json.encode(block["data"]).decode()
+        return json_text(block["data"])
     return str(block.get("text", ""))
 
 

@@ -17,6 +17,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import SseEvent, SseParser
+from tailrace.core.values import dict_of
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, in_run
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def _number_in(data: bytes | str) -> str | None:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
         return None
-    number = value.get("sequence_number") if isinstance(value, dict) else None
+    number = dict_of(value).get("sequence_number")
     return None if number is None else str(number)
 
 

@@ -17,8 +17,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
-from tailrace.core.log_lines import LogLines, framed
-from tailrace.core.log_lines import place as lines_place
+from tailrace.core.log_lines import LogLines, framed, lines_place
 from tailrace.core.snapshot import saved
 from tailrace.core.sse import SseParser
 from tailrace.core.state_copy import copy_state

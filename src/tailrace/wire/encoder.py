@@ -3,6 +3,9 @@
 `RootEncoder` shows the root task alone. `AnswerEncoder` adds what formats need whose clients cannot
 take anything back: citations, and the end of the stream when a shown item is superseded.
 `PausingEncoder` shows all tasks, for clients whose response ends when the run waits for people.
+
+Two formats do not use it. `task` sends events as they are. The encoder of `agents` folds nothing
+itself: it has a Responses encoder per task.
 """
 
 from __future__ import annotations

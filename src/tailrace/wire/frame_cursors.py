@@ -15,7 +15,7 @@ from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.log_lines import place
+from tailrace.core.log_lines import lines_place
 from tailrace.wire.base import (
     RETRY_MS,
     Cursor,
@@ -58,7 +58,7 @@ def frame_ids(
     ids: bytes, epoch: int, seq: int, count: int, *, opening: bool = False
 ) -> Iterator[str]:
     """The ids of the frames of an event, or of `open` after it; every id begins with `ids`."""
-    last = (ids + place(epoch) + b"%d" % seq).decode()
+    last = (ids + lines_place(epoch) + b"%d" % seq).decode()
     inside = ".o" if opening else "."
     for k in range(1, count):
         yield f"{last}{inside}{k}"

@@ -12,8 +12,6 @@ from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-
 from tailrace.core import events as ev
 from tailrace.core.data_url import read_data_url
 from tailrace.core.fold import State
@@ -32,7 +30,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS, PARTS, PartPlace
 from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 
 PART_EVENTS: Mapping[type[Any], PartPlace] = {
     kind: place
@@ -126,10 +124,15 @@ WITHHELD = ErrorInfo(code="output_guardrail", message="A guardrail refused the a
 """The error of a stream that showed an answer which a guardrail then refused."""
 
 
-def taken_back(event: Any, begun_again: ErrorInfo) -> ErrorInfo:
-    """The error of a stream that showed what `event` supersedes."""
-    refused = isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code
-    return WITHHELD if refused else begun_again
+def taken_back(event: Any, advice: str) -> ErrorInfo:
+    """The error of a stream that showed what `event` supersedes.
+
+    `advice` is how a client of the format gets the whole answer.
+    """
+    if isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code:
+        return WITHHELD
+    message = f"The answer was begun again after a fault; {advice}."
+    return ErrorInfo(code="interrupted", message=message)
 
 
 INCOMPLETE_CALL = ErrorInfo(
@@ -273,7 +276,7 @@ def block_text(part: Part) -> str:
         return part.text
     if isinstance(part, WholeNode):
         if isinstance(part.block, Data):
-            return msgspec.json.encode(part.block.data).decode()
+            return json_text(part.block.data)
         return file_link(part)
     return image_link(part.image)
 

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core import sse
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.log_lines import LogLines, framed, place, template
+from tailrace.core.log_lines import LogLines, framed, lines_place, template
 from tailrace.core.snapshot import save_pieces
 from tailrace.wire.base import (
     RETRY_MS,
@@ -159,7 +159,7 @@ def _task_id(state: State) -> str:
 
 def _place(ordinal: int | None, epoch: int) -> bytes:
     """The part of an id before the event's number."""
-    return _run(ordinal) + place(epoch)
+    return _run(ordinal) + lines_place(epoch)
 
 
 def _run(ordinal: int | None) -> bytes:

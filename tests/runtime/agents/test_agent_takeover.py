@@ -32,7 +32,7 @@ from tailrace.history import history
 from tailrace.models import Patience, Scripted, call, say, think
 from tailrace.ports import Batch, NewRun, Request, Store
 from tailrace.runtime.runs.run import Result, Run
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.simulator import Simulator
 from tests.effort import CUTS, SEED, SOAK, sample
 from tests.runtime.agents.simulated import opened
@@ -263,7 +263,7 @@ async def continued(
     path: Path, agent: Agent, ran: Ran, cuts: dict[str, Log], check: Any, first: Any = None
 ) -> dict[str, Log]:
     """Let a worker finish all these runs, and a next turn of each; their logs."""
-    store = SqliteLog(str(path))
+    store = SqliteStore(str(path))
     for run_id, log in cuts.items():
         await leave(store, run_id, log)
     ran.by_run.clear()
@@ -485,7 +485,7 @@ async def goes_on_without_asking(path: Path, agent: Agent, asked: Callable[[], i
         whole = await log_of(app._runs.store, run.id)
     before = asked()
     assert isinstance(decoded(whole)[-1], ev.TaskCompleted)
-    store = SqliteLog(str(path / "left.db"))
+    store = SqliteStore(str(path / "left.db"))
     await leave(store, WHOLE, whole[:-1])
     await set_free(store, [WHOLE])
     await store.close()

@@ -17,7 +17,7 @@ from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 
 async def quick(task: Task) -> None:
@@ -59,7 +59,7 @@ async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_proces
         raise raised
 
     runs = Runs(
-        SqliteLog(tmp_path / "log.db"),
+        SqliteStore(tmp_path / "log.db"),
         LocalBus(),
         {"leaving": leaving, "quick": quick},
         new_id=iter("123456789").__next__,

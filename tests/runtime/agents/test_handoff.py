@@ -21,7 +21,7 @@ from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say, think
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime.runs.run import Result, Run
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.simulator import Simulator
 from tests.runtime.agents.test_agent_takeover import cut_behind, decoded, leave, set_free, whole_run
 
@@ -247,7 +247,7 @@ async def test_a_worker_that_is_lost_inside_the_result_of_a_handoff_leaves_the_s
     kinds = [type(event) for event in decoded(whole)]
     inside = range(kinds.index(ev.ToolCallStarted) + 1, kinds.index(ev.AgentSwitched) + 1)
     assert len(inside) > 3
-    store = SqliteLog(str(tmp_path / "log.db"))
+    store = SqliteStore(str(tmp_path / "log.db"))
     cuts = cut_behind(whole, inside)
     for run_id, log in cuts.items():
         await leave(store, run_id, log)

@@ -21,7 +21,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolResult
 from tailrace.models import call, say, think
 from tailrace.runtime.runs.run import Result
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.simulator import Simulator
 from tests.effort import SOAK
 from tests.runtime.agents.simulated import opened
@@ -329,7 +329,7 @@ async def test_a_worker_takes_over_a_run_that_compacts_its_conversation(
             assert (await run.result()).object["compacted"]["summary"] == SUMMARY
             whole = await log_of(app._runs.store, WHOLE)
         cuts = cut_behind(whole, places(len(whole), api))
-        store = await SqliteLog.open(tmp_path / "log.db")
+        store = await SqliteStore.open(tmp_path / "log.db")
         for run_id, log in cuts.items():
             await leave(store, run_id, log, EARLIER[-1])
         await set_free(store, list(cuts))

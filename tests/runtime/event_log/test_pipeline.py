@@ -35,7 +35,7 @@ from tailrace.runtime.event_log import pipeline as pipelines
 from tailrace.runtime.event_log.pipeline import LAST_SNAPSHOT_BYTES, Emitter, Pipeline
 from tailrace.runtime.followers.follow import look_at
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 RUN = "run_1"
 FIRST = recorded(TaskCreated(task_id=RUN), 1)
@@ -49,8 +49,8 @@ def writer(pipeline: Pipeline) -> Emitter:
 
 
 @pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    made = SqliteLog(tmp_path / "log.db")
+async def log(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "log.db")
     await made.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(FIRST)))
     yield made
     await made.close()
@@ -59,7 +59,7 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
 class Watching(LocalBus):
     """A bus that looks into the log each time something is published."""
 
-    def __init__(self, log: SqliteLog) -> None:
+    def __init__(self, log: SqliteStore) -> None:
         super().__init__()
         self._log = log
         self.seen: list[tuple[int, asyncio.Task[list[Recorded]]]] = []
@@ -76,7 +76,7 @@ def begin(emitter: Emitter) -> None:
 
 @pytest.mark.parametrize(("events", "batches"), [(1, 12), (4, 3)], ids=["slow", "fast"])
 async def test_the_rows_of_a_fast_run_are_joined_after_fewer_batches(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, events: int, batches: int
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch, events: int, batches: int
 ) -> None:
     monkeypatch.setattr(pipelines, "BATCHES_TO_JOIN", 12)
     monkeypatch.setattr(pipelines, "FAST_BATCHES_TO_JOIN", 3)
@@ -94,7 +94,7 @@ async def test_the_rows_of_a_fast_run_are_joined_after_fewer_batches(
     assert joined == list(range(1 + step, 24 * events + 2, step))
 
 
-async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None:
+async def test_nothing_is_published_before_it_is_durable(log: SqliteStore) -> None:
     bus = Watching(log)
     emitter = writer(Pipeline(log, bus))
     begin(emitter)
@@ -108,7 +108,7 @@ async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None
         assert (await reading)[-1].event.sequence_number >= last
 
 
-async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
+async def test_a_fast_writer_pays_for_few_transactions(log: SqliteStore) -> None:
     bus = Watching(log)
     emitter = writer(Pipeline(log, bus))
     begin(emitter)
@@ -122,7 +122,7 @@ async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
 class Counted:
     """A log that counts the transactions."""
 
-    def __init__(self, log: SqliteLog) -> None:
+    def __init__(self, log: SqliteStore) -> None:
         self._log = log
         self.sizes: list[int] = []
 
@@ -139,7 +139,7 @@ async def flushed(emitter: Emitter, last: int) -> None:
 
 
 async def test_a_fast_run_rests_so_that_more_share_a_transaction(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.event_log.pipeline.REST_SECONDS", 0.05)
     counted: Any = Counted(log)
@@ -156,7 +156,7 @@ async def test_a_fast_run_rests_so_that_more_share_a_transaction(
     assert len(counted.sizes) <= 4
 
 
-async def crowd(log: SqliteLog) -> tuple[Pipeline, list[Emitter], list[int]]:
+async def crowd(log: SqliteStore) -> tuple[Pipeline, list[Emitter], list[int]]:
     """Four runs after one flush, and how many batches each append has had."""
     appended: list[int] = []
 
@@ -194,7 +194,7 @@ def windows(patch: pytest.MonkeyPatch, **seconds: float) -> None:
 
 
 async def test_many_runs_at_human_pace_share_transactions(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch, WINDOW_SECONDS=0.2)
     pipeline, emitters, appended = await crowd(log)
@@ -207,7 +207,7 @@ async def test_many_runs_at_human_pace_share_transactions(
 
 
 async def test_after_a_flush_for_many_runs_an_event_after_the_window_begins_the_next(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch, WINDOW_SECONDS=0.1)
     pipeline, emitters, appended = await crowd(log)
@@ -223,7 +223,7 @@ async def test_after_a_flush_for_many_runs_an_event_after_the_window_begins_the_
 
 
 async def test_after_a_flush_for_many_runs_an_event_that_no_other_follows_waits_for_a_timer(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch, LATE_SECONDS=0.05)
     pipeline, emitters, appended = await crowd(log)
@@ -234,7 +234,7 @@ async def test_after_a_flush_for_many_runs_an_event_that_no_other_follows_waits_
 
 
 async def test_after_a_slow_append_the_window_is_short(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch, SLOW_APPEND_SECONDS=0.0, SHORT_WINDOW_SECONDS=0.05)
     pipeline, emitters, appended = await crowd(log)
@@ -246,7 +246,7 @@ async def test_after_a_slow_append_the_window_is_short(
     await pipeline.close()
 
 
-async def test_a_flush_has_nothing_of_the_context_of_the_agent_that_emits(log: SqliteLog) -> None:
+async def test_a_flush_has_nothing_of_the_context_of_the_agent_that_emits(log: SqliteStore) -> None:
     secret: ContextVar[str] = ContextVar("secret", default="")
     seen: list[str] = []
 
@@ -263,7 +263,7 @@ async def test_a_flush_has_nothing_of_the_context_of_the_agent_that_emits(log: S
     assert seen == [""]
 
 
-async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_run_never_rests(log: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.runtime.event_log.pipeline.REST_SECONDS", 3600)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
@@ -274,7 +274,7 @@ async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.Monkey
 
 
 async def test_events_of_a_run_within_the_window_share_a_transaction(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch, WINDOW_SECONDS=0.2)
     counted: Any = Counted(log)
@@ -289,7 +289,7 @@ async def test_events_of_a_run_within_the_window_share_a_transaction(
 
 
 async def test_drain_ends_the_window_of_a_lone_run(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows(monkeypatch)
     emitter = writer(Pipeline(log, LocalBus()))
@@ -304,7 +304,7 @@ async def test_drain_ends_the_window_of_a_lone_run(
 
 @pytest.mark.parametrize("wait", ["drain", "close"])
 async def test_a_reader_of_a_resting_run_does_not_wait_for_its_rest(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, wait: str
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch, wait: str
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.event_log.pipeline.REST_SECONDS", 3600)
     pipeline = Pipeline(log, LocalBus())
@@ -320,7 +320,7 @@ async def test_a_reader_of_a_resting_run_does_not_wait_for_its_rest(
 
 
 async def test_a_run_in_many_small_batches_is_reported(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.event_log.pipeline.BATCHES_TO_JOIN", 4)
     emitter = writer(Pipeline(log, LocalBus()))
@@ -334,7 +334,7 @@ async def test_a_run_in_many_small_batches_is_reported(
     assert runs == [RUN, RUN]
 
 
-async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -> None:
+async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteStore) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     with pytest.raises(IllegalEvent, match="task-known"):
@@ -344,7 +344,7 @@ async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -
     assert [one.event.sequence_number for one in await log.read(RUN, 0)] == [1, 2, 3]
 
 
-async def test_a_second_writer_is_refused_and_stays_refused(log: SqliteLog) -> None:
+async def test_a_second_writer_is_refused_and_stays_refused(log: SqliteStore) -> None:
     first, second = (writer(Pipeline(log, LocalBus())) for _ in range(2))
     begin(first)
     await first.drain()
@@ -376,7 +376,7 @@ async def test_what_could_not_be_written_is_never_shown() -> None:
 
 
 async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
-    log: SqliteLog,
+    log: SqliteStore,
 ) -> None:
     sent: list[list[Batch]] = []
 
@@ -404,7 +404,7 @@ async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
 
 
 async def test_a_drain_waits_for_what_was_emitted_before_it_and_not_for_more(
-    log: SqliteLog,
+    log: SqliteStore,
 ) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
@@ -420,7 +420,7 @@ async def test_a_drain_waits_for_what_was_emitted_before_it_and_not_for_more(
 
 
 async def test_the_state_at_any_place_is_the_fold_up_to_it(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     monkeypatch.setattr(emitter, "_snapshot_bytes", 200)
@@ -437,7 +437,7 @@ async def test_the_state_at_any_place_is_the_fold_up_to_it(
 
 
 async def test_the_snapshot_of_a_large_state_is_encoded_beside_the_event_loop(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode, encoded = snapshot.encode_saved, threading.Event()
     going_on = threading.Event()
@@ -473,7 +473,7 @@ async def test_the_snapshot_of_a_large_state_is_encoded_beside_the_event_loop(
 
 
 @pytest.mark.parametrize("length", [LAST_SNAPSHOT_BYTES - 1000, LAST_SNAPSHOT_BYTES])
-async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteLog, length: int) -> None:
+async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteStore, length: int) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     emitter.emit(Notice(task_id=RUN, message="x" * length))
@@ -490,7 +490,7 @@ async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteLog, lengt
 
 
 async def test_the_state_of_a_long_run_is_read_stretch_by_stretch(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.stores.sqlite.store.EVENTS_AT_ONCE", 3)
     emitter = writer(Pipeline(log, LocalBus()))
@@ -503,12 +503,12 @@ async def test_the_state_of_a_long_run_is_read_stretch_by_stretch(
     assert not look.is_whole
 
 
-async def test_the_state_of_an_unknown_run_is_not_found(log: SqliteLog) -> None:
+async def test_the_state_of_an_unknown_run_is_not_found(log: SqliteStore) -> None:
     with pytest.raises(NotFound):
         await look_at(log, "nobody")
 
 
-async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
+async def test_a_place_beyond_the_end_is_the_end(log: SqliteStore) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     await emitter.drain()
@@ -516,7 +516,7 @@ async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
 
 
 async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_drain(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
     emitter = writer(Pipeline(log, LocalBus()))
@@ -537,7 +537,7 @@ async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_dr
 
 
 async def test_what_the_store_has_not_taken_counts_too(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent that lets others run, but never waits for the log, fills the memory as well."""
     monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)

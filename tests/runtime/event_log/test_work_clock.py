@@ -12,7 +12,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest
 from tailrace.models import Scripted, call, say
 from tailrace.runtime.event_log.work_clock import WorkClock
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tests.runtime.agents.test_agent_takeover import Log, leave, log_of, running, set_free
 
 
@@ -105,7 +105,7 @@ async def test_a_time_limit_goes_on_where_the_lost_worker_was(tmp_path: Path) ->
         assert (await run.result()).status == "completed"
         whole = await log_of(app._runs.store, run.id)
     for name, seconds, wanted in (("a", 50, "completed"), ("b", 70, "incomplete")):
-        store = SqliteLog(str(tmp_path / f"{name}.db"))
+        store = SqliteStore(str(tmp_path / f"{name}.db"))
         await leave(store, "run_000", begun_earlier(whole[: len(whole) // 2], seconds))
         await set_free(store, ["run_000"])
         await store.close()

@@ -18,7 +18,7 @@ from tailrace.core.fold import State
 from tailrace.models import Scripted, call, say
 from tailrace.server.streams.resume_point import after_state
 from tailrace.server.streams.run_stream import RunStream
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.wire import ag_ui, vercel_ui
 from tests.effort import SEED, SOAK
 from tests.runtime.agents.test_agent_takeover import (
@@ -132,7 +132,7 @@ async def test_a_response_ends_at_a_pause_wherever_the_worker_is_lost(
     assert result.status == "completed", result.error
     places = range(1, len(whole))
     cuts = cut_behind(whole, places if SOAK else sorted(chance.sample(places, 25)))
-    store = SqliteLog(str(tmp_path / "cut.db"))
+    store = SqliteStore(str(tmp_path / "cut.db"))
     for run_id, log in cuts.items():
         await leave(store, run_id, log)
     await set_free(store, list(cuts))

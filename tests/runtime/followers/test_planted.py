@@ -26,7 +26,7 @@ from tailrace.runtime.followers import tail
 from tailrace.runtime.followers.fanout import FrameRing, Stream
 from tailrace.runtime.followers.follow import Reader
 from tailrace.runtime.followers.tail import Tail
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.follow_kit import FollowKit
 
 FOUND = (AssertionError, TimeoutError, TailraceError)
@@ -199,11 +199,11 @@ STALLED: dict[str, tuple[bool, dict[str, Callable[..., Any]]]] = {
 
 async def try_it(path: Path, name: str, within: float = WITHIN, **more: Any) -> None:
     """One test of the kit, over SQLite and the bus inside the process."""
-    stores: list[SqliteLog] = []
+    stores: list[SqliteStore] = []
     bus = LocalBus()
 
     async def open_store() -> Store:
-        stores.append(await SqliteLog.open(path))
+        stores.append(await SqliteStore.open(path))
         return stores[-1]
 
     async def open_bus() -> Bus:

@@ -23,7 +23,7 @@ from tailrace.runtime.followers.fanout import Stream, Streams, WriteNow
 from tailrace.runtime.followers.follow import Reader
 from tailrace.runtime.followers.tail import RING_EVENTS
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.follow_kit.setup import CountingStore, begun, end, write
 from tailrace.testing.waiting import until
 from tailrace.wire import run, task
@@ -49,7 +49,7 @@ REPEATED = "Event 3 of run run_1 does not follow event 3"
 async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sent(
     wire: Format,
 ) -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     write(emitter, 5)
     await end(emitter)
@@ -66,7 +66,7 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
 async def test_events_that_do_not_continue_after_the_last_event_are_not_given_to_a_program() -> (
     None
 ):
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     write(emitter, 5)
     await end(emitter)
@@ -79,7 +79,7 @@ async def test_events_that_do_not_continue_after_the_last_event_are_not_given_to
 
 
 async def test_a_run_that_writes_during_each_read_is_soon_followed_without_the_log() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     write(emitter, 5)
     await emitter.drain()
@@ -131,7 +131,7 @@ async def riding(emitter: Emitter, streams: Streams, wire: Format) -> list[Strea
 
 @pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
 async def test_readers_that_are_far_behind_the_end_of_their_run_get_all_of_it(wire: Format) -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     readers = await riding(emitter, streams, wire)
@@ -156,7 +156,7 @@ async def test_a_stream_ends_at_a_pause_although_the_run_has_gone_on_since(
     name: str, rides: bool
 ) -> None:
     wire = FORMATS[name]
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     reader, sent_away = (
@@ -185,7 +185,7 @@ async def test_a_stream_ends_at_a_pause_although_the_run_has_gone_on_since(
 
 
 async def test_readers_that_wait_for_one_read_let_others_work_after_each_of_them() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     await say(emitter)
     await end(emitter)
@@ -214,7 +214,7 @@ async def test_readers_that_wait_for_one_read_let_others_work_after_each_of_them
 @pytest.mark.parametrize("wire", [task.FORMAT, run.FORMAT], ids=["task", "run"])
 @pytest.mark.parametrize("rides", [True, False])
 async def test_a_reader_far_behind_is_sent_bounded_pieces(wire: Format, rides: bool) -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     readers = [streams.stream(wire, "run_1", wire.at(State()), 0) for _ in range(2)]
@@ -235,7 +235,7 @@ async def test_a_reader_far_behind_is_sent_bounded_pieces(wire: Format, rides: b
 
 
 async def test_large_rows_of_frames_are_sent_without_a_copy_and_small_rows_together() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     for count in (300, 50):
         for _ in range(2):
@@ -264,7 +264,7 @@ async def test_large_rows_of_frames_are_sent_without_a_copy_and_small_rows_toget
 
 
 async def test_readers_that_are_equally_far_hold_the_same_bytes() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     for _ in range(RING_EVENTS + 10):
         emitter.emit(Notice(task_id="run_1", message="x"))
@@ -277,7 +277,7 @@ async def test_readers_that_are_equally_far_hold_the_same_bytes() -> None:
 
 
 async def test_a_reader_that_is_sent_away_gets_all_that_waits_for_it() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     readers = await riding(emitter, streams, run.FORMAT)
@@ -296,7 +296,7 @@ async def test_frames_that_are_written_and_returned_are_together_the_whole_strea
     wire: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tails, "BEAT_SECONDS", 600.0)  # only events wake readers
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     takes = cycle((True, True, False))
@@ -336,7 +336,7 @@ async def test_frames_that_are_written_and_returned_are_together_the_whole_strea
 
 
 async def test_a_reader_that_left_keeps_nothing_of_its_connection() -> None:
-    store, bus = SqliteLog(":memory:"), LocalBus()
+    store, bus = SqliteStore(":memory:"), LocalBus()
     emitter = await begun(store, bus)
     streams = Streams(Reader(store, bus))
     leaving, staying = await riding(emitter, streams, task.FORMAT)

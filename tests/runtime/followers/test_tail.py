@@ -12,7 +12,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.events import Recorded
 from tailrace.runtime.followers import tail as tails
 from tailrace.runtime.followers.tail import Tail, Tails
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.bus_kit import notices
 from tailrace.testing.store_kit.setup import batch, created
 from tailrace.testing.waiting import until
@@ -23,7 +23,7 @@ RUN = "run_1"
 @pytest.fixture
 async def found() -> AsyncIterator[Tail]:
     """A tail that knows that the run has one event."""
-    log = SqliteLog(":memory:")
+    log = SqliteStore(":memory:")
     await created(log, RUN)
     known = Tails(log, LocalBus(), poll=60.0)
     tail = known.take(RUN)
@@ -90,7 +90,7 @@ async def test_readers_that_left_are_not_kept(found: Tail) -> None:
 async def test_events_that_come_while_the_log_is_read_need_no_second_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log, bus = SqliteLog(":memory:"), LocalBus()
+    log, bus = SqliteStore(":memory:"), LocalBus()
     await created(log, RUN)
     known = Tails(log, bus, poll=60.0)
     tail = known.take(RUN)
@@ -100,7 +100,7 @@ async def test_events_that_come_while_the_log_is_read_need_no_second_read(
 
     async def read(run_id: str, after: int) -> list[Recorded]:
         reads.append(after)
-        found = await SqliteLog.read(log, run_id, after)
+        found = await SqliteStore.read(log, run_id, after)
         bus.publish(RUN, notices(6, 6))  # the run writes while its log is read
         return found
 

@@ -20,7 +20,7 @@ from tailrace.runtime.agents.functions import AgentFunction, restartable
 from tailrace.runtime.runs import all_runs as running
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 
 async def never(_task: Task) -> None:
@@ -31,7 +31,7 @@ async def never(_task: Task) -> None:
 @asynccontextmanager
 async def processes(agent: AgentFunction = never) -> AsyncIterator[Runs]:
     runs = Runs(
-        SqliteLog(":memory:"), LocalBus(), {"a": agent}, new_id=lambda: "9", now=lambda: 1.0
+        SqliteStore(":memory:"), LocalBus(), {"a": agent}, new_id=lambda: "9", now=lambda: 1.0
     )
     try:
         async with asyncio.timeout(120):

@@ -14,19 +14,19 @@ from tailrace.core.fold import State
 from tailrace.ports import NewRun
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 
 class Begun(NamedTuple):
     task: Task
-    log: SqliteLog
+    log: SqliteStore
     state: State
 
 
 @asynccontextmanager
 async def begun_in(folder: Path, run_id: str, **created: Any) -> AsyncIterator[Begun]:
     """The root task of a run; `created` are fields of its first event."""
-    log = SqliteLog(folder / "log.db")
+    log = SqliteStore(folder / "log.db")
     first = recorded(TaskCreated(task_id=run_id, **created), 1)
     await log.create(NewRun(run_id=run_id, agent="a", thread_id="t", public=encode_event(first)))
     state = State()

@@ -21,7 +21,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.call_writer import CallWriter
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.waiting import until
 from tests.runtime.workers.processes import opened_runs
 
@@ -98,7 +98,7 @@ AGENTS: dict[str, AgentFunction] = {
 @asynccontextmanager
 async def process(database: Path) -> AsyncIterator[Runs]:
     runs = Runs(
-        SqliteLog(database),
+        SqliteStore(database),
         LocalBus(),
         AGENTS,
         new_id=lambda: f"{next(_ids):08}",

@@ -25,7 +25,7 @@ from tailrace.runtime.tools import from_mcp
 from tailrace.runtime.tools.from_mcp import McpServer, McpUnavailable
 from tailrace.runtime.tools.outputs import Notify, Output
 from tailrace.runtime.tools.parameters import InvalidTool
-from tailrace.runtime.tools.sources import open_tools
+from tailrace.runtime.tools.tool_list import open_tools
 from tailrace.testing.waiting import until
 
 SHOP = [sys.executable, str(Path(__file__).with_name("mcp_shop.py"))]

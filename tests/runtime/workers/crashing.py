@@ -22,7 +22,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import worker as working
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 RUN = "run_1"
 LEASE = 0.5
@@ -111,7 +111,7 @@ async def scenario(name: str, runs: Runs) -> None:
 
 async def main(database: str, name: str) -> None:
     working.FIRST_GO_SECONDS = LEASE
-    store = SqliteLog(database)
+    store = SqliteStore(database)
     ids = iter(range(100))
     runs = Runs(
         store,

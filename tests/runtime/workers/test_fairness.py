@@ -14,7 +14,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.runs.quota import LimitReached, RunQuota
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.waiting import until
 
 
@@ -26,7 +26,7 @@ async def answers(task: Task) -> str:
     return "Here."
 
 
-async def filled(store: SqliteLog, owner: str, count: int) -> None:
+async def filled(store: SqliteStore, owner: str, count: int) -> None:
     """Runs of an owner that wait for a worker."""
     for start in range(0, count, 500):
         await asyncio.gather(
@@ -48,7 +48,7 @@ async def filled(store: SqliteLog, owner: str, count: int) -> None:
 
 
 async def test_5000_sleeping_runs_of_one_principal_do_not_delay_anothers() -> None:
-    store = await SqliteLog.open(":memory:")
+    store = await SqliteStore.open(":memory:")
     agents = {"sleeps": sleeps, "answers": answers}
     ids = iter(range(100))
     runs = Runs(
@@ -75,7 +75,7 @@ async def test_5000_sleeping_runs_of_one_principal_do_not_delay_anothers() -> No
 
 
 async def test_the_limit_of_unfinished_runs_holds_for_all_processes() -> None:
-    store = await SqliteLog.open(":memory:")
+    store = await SqliteStore.open(":memory:")
     await filled(store, "ann", 3)  # as another process started them
     one, two = (RunQuota(store, "ann", 5) for _ in range(2))
     await one.take()

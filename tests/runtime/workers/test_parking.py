@@ -21,7 +21,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.waiting import until
 from tests.runtime.workers.processes import opened_runs, worker_of
 
@@ -87,7 +87,7 @@ AGENTS: dict[str, AgentFunction] = {
 @asynccontextmanager
 async def process(database: Path, *, worker: bool = True) -> AsyncIterator[Runs]:
     runs = Runs(
-        SqliteLog(database),
+        SqliteStore(database),
         LocalBus(),
         AGENTS,
         new_id=lambda: f"{next(_ids):08}",
@@ -220,7 +220,7 @@ async def test_when_the_worker_of_a_parked_run_is_lost_the_answer_wakes_it_elsew
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.workers.worker.FIRST_GO_SECONDS", LEASE)
     lost = Runs(
-        SqliteLog(tmp_path / "log.db"),
+        SqliteStore(tmp_path / "log.db"),
         LocalBus(),
         AGENTS,
         new_id=lambda: "lost",

@@ -36,7 +36,7 @@ from tailrace.runtime.followers import tail
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers.worker import Worker
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.follow_kit.setup import CountingStore
 from tailrace.testing.waiting import until
 from tests import forked
@@ -89,7 +89,7 @@ async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
 async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
     """Let another process take over, and compare the log with what the first process showed."""
     runs = Runs(
-        SqliteLog(database),
+        SqliteStore(database),
         LocalBus(),
         AGENTS,
         new_id=lambda: "9",
@@ -150,7 +150,7 @@ async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
         await task.drain()
         working.discard(task.task_id)
 
-    store, bus = SqliteLog(tmp_path / "log.db"), LocalBus()
+    store, bus = SqliteStore(tmp_path / "log.db"), LocalBus()
     ids = iter(range(1000))
     runs = Runs(
         store,
@@ -217,7 +217,7 @@ async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_nam
 
     async def steal() -> None:
         """What a worker in another process does while this worker is blocked."""
-        other = SqliteLog(database)
+        other = SqliteStore(database)
         until = time.monotonic() + 3 * LEASE
         while time.monotonic() < until:
             stolen.extend(await other.claim("thief", ["patient", "blocking"], 60, 9))
@@ -234,7 +234,7 @@ async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_nam
         blocked.set()
 
     agents: dict[str, AgentFunction] = {"patient": patient, "blocking": blocking}
-    async with process(SqliteLog(database), agents) as runs:
+    async with process(SqliteStore(database), agents) as runs:
         waiting = await runs.start("patient", "?")
         await has_written(runs, waiting)
         culprit = await runs.start("blocking", "?")
@@ -259,7 +259,7 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
         again.set()
 
     away = asyncio.Event()
-    store = CountingStore(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteStore(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         run_id = await runs.start("a", "?")
         await away.wait()
@@ -283,7 +283,7 @@ async def test_leases_are_extended_after_a_run_has_ended_meanwhile(
     async def long(_: Task) -> None:
         await extended.wait()
 
-    async with process(SqliteLog(tmp_path / "log.db"), {"short": short, "long": long}) as runs:
+    async with process(SqliteStore(tmp_path / "log.db"), {"short": short, "long": long}) as runs:
         store, worker = runs.store, worker_of(runs)
         extend = store.extend
 
@@ -314,7 +314,7 @@ async def test_leases_are_extended_after_a_run_was_lost_before_its_agent_began(
         called.append(task.run_id)
         await extended.wait()
 
-    async with process(SqliteLog(tmp_path / "log.db"), {"a": agent}) as runs:
+    async with process(SqliteStore(tmp_path / "log.db"), {"a": agent}) as runs:
         store, worker = runs.store, worker_of(runs)
         extend, snapshot = store.extend, store.snapshot
 
@@ -349,7 +349,7 @@ async def test_leases_are_extended_after_an_error_that_is_not_the_stores(
     async def agent(_: Task) -> None:
         await extended.wait()
 
-    async with process(SqliteLog(tmp_path / "log.db"), {"a": agent}) as runs:
+    async with process(SqliteStore(tmp_path / "log.db"), {"a": agent}) as runs:
         store = runs.store
         extend = store.extend
 
@@ -377,7 +377,7 @@ async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
             task.notice(f"notice {number}")
             await task.drain()
 
-    store = CountingStore(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteStore(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         run_id = await runs.start("a", "?")
         assert [event async for batch in runs.follow(run_id) for event in batch]
@@ -387,7 +387,7 @@ async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
 
 
 async def test_a_hint_that_its_own_process_sends_lets_a_worker_look_once(tmp_path: Path) -> None:
-    store, bus = CountingStore(SqliteLog(tmp_path / "log.db")), LocalBus()
+    store, bus = CountingStore(SqliteStore(tmp_path / "log.db")), LocalBus()
     worker = Worker(store, bus, {}, name="w", poll=60.0)
     worker.start()
     looked = partial(_count, store, "claim")
@@ -421,7 +421,7 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
 
     again = asyncio.Event()
     busy = StorageBusy("The store is away.")
-    stores = [CountingStore(SqliteLog(tmp_path / "log.db")) for _ in range(2)]
+    stores = [CountingStore(SqliteStore(tmp_path / "log.db")) for _ in range(2)]
     first, second = stores
     async with process(first, {"a": agent}, "first") as runs:
         run_id = await runs.start("a", "?")
@@ -453,7 +453,7 @@ async def test_a_worker_whose_call_waited_for_the_store_leaves_lost_runs_to_thei
     async def agent(_: Task) -> None:
         await back.wait()
 
-    store = CountingStore(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteStore(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         letters = runs.store.letters
 
@@ -483,11 +483,11 @@ async def test_a_new_run_need_not_wait_for_leases_that_ended_while_the_store_was
         begun.set()
 
     busy = StorageBusy("The store is away.")
-    store = CountingStore(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteStore(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         store.fail = lambda _: busy
         await asyncio.sleep(LEASE)  # longer than half a lease: that is the point
-        other = runs_of(SqliteLog(tmp_path / "log.db"), {"a": agent}, "new")
+        other = runs_of(SqliteStore(tmp_path / "log.db"), {"a": agent}, "new")
         await other.start("a", "?")
         await other.close()
         store.calls.clear()
@@ -507,7 +507,7 @@ async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Pa
         task.notice(task.input)
         await task.drain()
 
-    store = SqliteLog(tmp_path / "log.db")
+    store = SqliteStore(tmp_path / "log.db")
     append = store.append
 
     async def refusing(batches: list[Batch]) -> list[Exception | None]:
@@ -531,7 +531,7 @@ async def test_an_error_of_the_store_that_stays_is_logged_once_and_not_at_every_
         pass
 
     path = tmp_path / "log.db"
-    store: Any = CountingStore(SqliteLog(path))
+    store: Any = CountingStore(SqliteStore(path))
     other = apsw.Connection(str(path))
     other.execute("alter table runs rename to gone")
     worker = Worker(store, LocalBus(), {"a": agent}, name="w", poll=0.01, lease=0.03)
@@ -557,12 +557,12 @@ async def test_restarts_of_a_worker_do_not_count_as_attempts(tmp_path: Path) -> 
 
     starts: list[str] = []
     agents: dict[str, AgentFunction] = {"a": restartable(agent)}
-    async with process(SqliteLog(tmp_path / "log.db"), agents, worker=False) as server:
+    async with process(SqliteStore(tmp_path / "log.db"), agents, worker=False) as server:
         run_id = await server.start("a", "?")
         for number in range(20):
-            async with process(SqliteLog(tmp_path / "log.db"), agents, str(number)):
+            async with process(SqliteStore(tmp_path / "log.db"), agents, str(number)):
                 await until(lambda wanted=number + 1: len(starts) == wanted)  # type: ignore[misc]
-        async with process(SqliteLog(tmp_path / "log.db"), agents, "last"):
+        async with process(SqliteStore(tmp_path / "log.db"), agents, "last"):
             assert await ended(server, run_id) == ("completed", 1)
 
 
@@ -572,7 +572,7 @@ async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> N
 
     agents: dict[str, AgentFunction] = {"a": restartable(agent)}
     for limit, outcome in ((1, "too_many_attempts"), (2, "completed")):
-        store = SqliteLog(tmp_path / f"{limit}.db")
+        store = SqliteStore(tmp_path / f"{limit}.db")
         runs = runs_of(store, agents, max_attempts=limit)
         run_id = await runs.start("a", "?")
         assert await store.take_over(run_id, "the dead", 0.0) is not None
@@ -604,7 +604,7 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
             task.notice(str(number))
             await task.drain()
 
-    store = SqliteLog(tmp_path / "log.db")
+    store = SqliteStore(tmp_path / "log.db")
     runs = Runs(store, LocalBus(), {"talker": talker}, new_id=lambda: "9", now=lambda: 1.0)
     runs.open()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.stores.sqlite import connections
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteLog]:
-    made = await SqliteLog.open(path)
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    made = await SqliteStore.open(path)
     yield made
     await made.close()
 

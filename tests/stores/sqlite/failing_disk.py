@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from tailrace.core.errors import StorageError
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, numbers, written
 
 
 async def main(path: Path) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await created(store, "r")
     await written(store, batch("r", 2, 2))
     wal = path.with_name(path.name + "-wal")

@@ -9,13 +9,13 @@ import apsw
 import pytest
 
 from tailrace.core.errors import StorageError
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, numbers, written
 from tests import forked
 from tests.stores.sqlite.files import execute
 
 
-async def test_a_full_disk_is_an_error_and_leaves_no_hole(store: SqliteLog) -> None:
+async def test_a_full_disk_is_an_error_and_leaves_no_hole(store: SqliteStore) -> None:
     await created(store, "r")
     await created(store, "other")
     pages = await store._writer.call(lambda db: int(db.pragma("page_count")))
@@ -36,7 +36,7 @@ def test_a_disk_that_fails_for_a_while_leaves_no_hole(path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["public", "private"])
-async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str) -> None:
+async def test_a_damaged_row_is_noticed(store: SqliteStore, path: Path, part: str) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, 2, text="n2", private=b"n2", ended=True))
     execute(path, f"update fresh set {part} = cast(replace({part}, 'n2', 'n3') as blob)")
@@ -50,7 +50,7 @@ async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str)
         await read()
 
 
-async def test_a_damaged_file_is_an_error(store: SqliteLog, path: Path) -> None:
+async def test_a_damaged_file_is_an_error(store: SqliteStore, path: Path) -> None:
     await created(store, "r")
 
     def meet_damage(_: object) -> None:
@@ -61,7 +61,7 @@ async def test_a_damaged_file_is_an_error(store: SqliteLog, path: Path) -> None:
     assert await numbers(store, "r") == [1]
 
 
-async def test_a_damaged_blob_is_noticed(store: SqliteLog, path: Path) -> None:
+async def test_a_damaged_blob_is_noticed(store: SqliteStore, path: Path) -> None:
     digest = await store.put_blob(b"right", "text/plain")
     execute(path, "update blobs set data = x'00'")
     with pytest.raises(StorageError, match="damaged"):

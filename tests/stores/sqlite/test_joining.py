@@ -14,14 +14,14 @@ from tailrace.stores.rows import JOINED_BYTES
 from tailrace.stores.sqlite import batches
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, numbers, written
 from tests.stores.sqlite.files import execute
 
 
 @pytest.mark.parametrize("quick", [0, 64], ids=["on the thread", "on the loop"])
 async def test_repacking_makes_few_rows(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch, quick: int
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, quick: int
 ) -> None:
     monkeypatch.setattr(log_store, "QUICK_ROWS", quick)
     await created(store, "r")
@@ -36,7 +36,7 @@ async def test_repacking_makes_few_rows(
 
 
 async def test_repacking_a_run_that_goes_on_leaves_its_newest_rows(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     await created(store, "r")
     await written(store, batch("r", 2))
@@ -50,7 +50,7 @@ async def test_repacking_a_run_that_goes_on_leaves_its_newest_rows(
 
 
 async def test_the_rows_of_runs_that_end_together_are_swept_once(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweeps: list[int] = []
 
@@ -71,7 +71,7 @@ async def test_the_rows_of_runs_that_end_together_are_swept_once(
 
 
 async def test_the_rows_of_a_run_that_ends_while_they_are_joined_are_joined_once(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that were joined at the end are compressed: a rest would stay a row of its own."""
     await created(store, "r")
@@ -92,7 +92,7 @@ async def test_the_rows_of_a_run_that_ends_while_they_are_joined_are_joined_once
 
 
 async def test_rows_are_not_joined_over_events_that_are_not_swept_yet(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large row is written beside the small rows before it. Joined over them, the log would lose
     its order."""
@@ -120,7 +120,7 @@ async def test_rows_are_not_joined_over_events_that_are_not_swept_yet(
 
 
 async def test_small_rows_of_many_runs_are_swept_together(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 8)
     for run_id in ("a", "b"):
@@ -144,13 +144,13 @@ async def test_small_rows_of_many_runs_are_swept_together(
     assert await numbers(store, "a") == await numbers(store, "b") == [1, 2, 3, 4, 5, 6]
     assert await store.read_private("a") == {2: b"2"}
     await store.close()
-    again = await SqliteLog.open(path)
+    again = await SqliteStore.open(path)
     assert await numbers(again, "a") == [1, 2, 3, 4, 5, 6]
     await again.close()
 
 
 async def test_a_sweep_compresses_many_rows_of_a_run_in_bounded_rows(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     """A late client of a run that goes on reads frames; to make them for each client takes longer
     than to send them."""
@@ -168,7 +168,7 @@ async def test_a_sweep_compresses_many_rows_of_a_run_in_bounded_rows(
 
 
 async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     for run_id in ("a", "b", "c"):
         await created(store, run_id)
@@ -187,7 +187,9 @@ async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(
     assert execute(path, "select * from fresh") == []
 
 
-async def test_a_sweep_deletes_no_row_that_was_written_while_it_gathered(store: SqliteLog) -> None:
+async def test_a_sweep_deletes_no_row_that_was_written_while_it_gathered(
+    store: SqliteStore,
+) -> None:
     for run_id in ("a", "b"):
         await created(store, run_id)
     await written(store, batch("a", 2), batch("b", 2))
@@ -221,7 +223,7 @@ async def test_a_store_that_is_closed_during_a_sweep_keeps_the_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 1)
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await created(store, "a")
     await written(store, batch("a", 2))
     sweeping = store._sweeping
@@ -229,13 +231,13 @@ async def test_a_store_that_is_closed_during_a_sweep_keeps_the_rows(
     await store.close()
     await asyncio.wait([sweeping], timeout=10)
     assert store._sweeping is None
-    again = await SqliteLog.open(path)
+    again = await SqliteStore.open(path)
     assert await numbers(again, "a") == [1, 2]
     await again.close()
 
 
 async def test_rows_that_are_written_during_a_sweep_stay_for_the_next(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     await created(store, "a")
     await written(store, batch("a", 2))
@@ -249,7 +251,7 @@ async def test_rows_that_are_written_during_a_sweep_stay_for_the_next(
 
 
 async def test_large_rows_and_those_of_an_ended_run_are_compressed_once(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, 500))
@@ -269,7 +271,7 @@ async def test_large_rows_and_those_of_an_ended_run_are_compressed_once(
     assert await store._reader.call(lambda db: plan(db, "r", ended=False)) == []
 
 
-async def test_within_so_many_events_only_the_last_snapshot_is_kept(store: SqliteLog) -> None:
+async def test_within_so_many_events_only_the_last_snapshot_is_kept(store: SqliteStore) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, 2, snapshot=b"3"), batch("r", 4, 2, snapshot=b"5"))
     await written(store, batch("r", 6, 4_090, snapshot=b"4095"))
@@ -280,7 +282,7 @@ async def test_within_so_many_events_only_the_last_snapshot_is_kept(store: Sqlit
 
 
 async def test_a_compressed_row_counts_with_the_bytes_that_a_reader_holds(
-    store: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.stores.rows.JOINED_BYTES", 5_000)
     monkeypatch.setattr("tailrace.stores.sqlite.batches.READ_BYTES", 5_000)
@@ -293,7 +295,7 @@ async def test_a_compressed_row_counts_with_the_bytes_that_a_reader_holds(
 
 
 async def test_rows_that_another_process_has_joined_further_are_left_alone(
-    store: SqliteLog, path: Path
+    store: SqliteStore, path: Path
 ) -> None:
     """Both looked at the run before the other one wrote; the later look saw more of it."""
     await created(store, "r")
@@ -311,7 +313,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
 
 
 async def test_a_reader_is_brought_so_many_bytes_at_a_time(
-    store: SqliteLog, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.stores.sqlite.batches.READ_BYTES", 5_000)
     await created(store, "r")

@@ -15,18 +15,18 @@ import pytest
 from tailrace.core.errors import CallerError, StorageError
 from tailrace.stores.dense_rows import MARK
 from tailrace.stores.sqlite import schema
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, ended, public, written
 from tests.stores.sqlite.files import execute
 
 
 async def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="could not be opened"):
-        await SqliteLog.open(tmp_path / "no" / "such" / "folder" / "log.db")
+        await SqliteStore.open(tmp_path / "no" / "such" / "folder" / "log.db")
     other = tmp_path / "notes.txt"
     other.write_text("no database at all, but a text of some length\n" * 100)
     with pytest.raises(StorageError, match=r"could not be opened.*not a database"):
-        await SqliteLog.open(other)
+        await SqliteStore.open(other)
     assert other.read_text().startswith("no database")
     assert "tailrace-checkpoint" not in {thread.name for thread in threading.enumerate()}
 
@@ -45,7 +45,7 @@ async def test_a_store_that_opens_halfway_leaves_nothing_open(
 
     monkeypatch.setattr("tailrace.stores.sqlite.store.connect", connect)
     with pytest.raises(StorageError, match="too many"):
-        await SqliteLog.open(path)
+        await SqliteStore.open(path)
     names = {thread.name for thread in threading.enumerate()}
     assert not names & {"tailrace-sqlite", "tailrace-checkpoint"}
     for connection in opened:
@@ -61,7 +61,7 @@ async def test_a_file_that_stays_locked_is_one_clear_error(
     other.execute("begin exclusive")
     other.execute("create table x (y)")
     with pytest.raises(StorageError, match=r"could not be opened.*locked"):
-        await SqliteLog.open(path)
+        await SqliteStore.open(path)
     other.close()
 
 
@@ -70,7 +70,7 @@ async def test_a_file_that_stays_locked_is_one_clear_error(
 )
 async def test_an_url_that_names_no_file_is_one_clear_error(url: str) -> None:
     with pytest.raises(CallerError, match=re.escape(repr(url))):
-        await SqliteLog.open(url)
+        await SqliteStore.open(url)
 
 
 # --- age ---------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def version_1(path: Path) -> None:
     db.close()
 
 
-async def check_migrated(store: SqliteLog) -> None:
+async def check_migrated(store: SqliteStore) -> None:
     runs = (await store.latest_runs())[::-1]
     assert [(one.run_id, one.ordinal, one.previous_run_id) for one in runs] == [
         ("first", 1, None),
@@ -144,7 +144,7 @@ async def check_migrated(store: SqliteLog) -> None:
 async def test_a_file_of_the_first_version_becomes_todays(path: Path, user_version: int) -> None:
     version_1(path)
     execute(path, f"pragma user_version = {user_version}")
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await check_migrated(store)
     await store.close()
     assert execute(path, "pragma user_version") == [(schema.VERSION,)]
@@ -160,7 +160,7 @@ async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: in
         db.execute("insert into blobs values (?, 'text/plain', ?)", (digest, b"old"))
     db.close()
     assert execute(path, "pragma user_version") == [(version,)]
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await check_migrated(store)
     if 1 < version < 4:
         # Who uses it was never written down: it stays, also when one who uses it too is deleted.
@@ -176,7 +176,7 @@ async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the
     path: Path,
 ) -> None:
     version_1(path)
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     for run_id in ("soon", "later"):
         await ended_alike(store, run_id)
     events = await store.read("soon", 0), await store.read("later", 0)
@@ -190,14 +190,14 @@ async def test_rows_that_older_processes_cannot_read_are_written_a_day_after_the
 
 
 async def test_a_new_file_has_such_rows_at_once(path: Path) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await ended_alike(store, "r")
     await store.repack("r")
     assert dense_rows(path, "r") == 1
     await store.close()
 
 
-async def ended_alike(store: SqliteLog, run_id: str) -> None:
+async def ended_alike(store: SqliteStore, run_id: str) -> None:
     """An ended run whose events differ in their numbers only."""
     await created(store, run_id)
     await written(store, batch(run_id, 2, 40, text="word"))
@@ -212,7 +212,7 @@ def dense_rows(path: Path, run_id: str) -> int:
 
 async def test_processes_that_race_to_migrate_do_it_once(path: Path) -> None:
     version_1(path)
-    stores = await asyncio.gather(*(SqliteLog.open(path) for _ in range(8)))
+    stores = await asyncio.gather(*(SqliteStore.open(path) for _ in range(8)))
     await check_migrated(stores[0])
     for store in stores:
         await store.close()
@@ -224,20 +224,20 @@ async def test_a_migration_that_fails_leaves_the_old_file(
     version_1(path)
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:1], "drop table runs; oops"))
     with pytest.raises(StorageError, match="could not be opened"):
-        await SqliteLog.open(path)
+        await SqliteStore.open(path)
     assert execute(path, "pragma user_version") == [(0,)]
     assert execute(path, "select count(*) from runs") == [(4,)]
     monkeypatch.undo()
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await check_migrated(store)
     await store.close()
 
 
 async def test_a_file_of_a_newer_version_is_one_clear_error(path: Path) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await ended(store, "r")
     await store.close()
     execute(path, f"pragma user_version = {schema.VERSION + 1}")
     with pytest.raises(StorageError, match="Install a newer Tailrace"):
-        await SqliteLog.open(path)
+        await SqliteStore.open(path)
     assert execute(path, "pragma user_version") == [(schema.VERSION + 1,)]

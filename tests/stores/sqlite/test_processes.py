@@ -13,7 +13,7 @@ import pytest
 from tailrace.core.errors import SeqConflict, StorageBusy
 from tailrace.stores.sqlite import queue, schema
 from tailrace.stores.sqlite import store as log_store
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, numbers, written
 from tests.forked import Forked
 
@@ -30,7 +30,7 @@ async def test_several_processes_write_one_file(path: Path) -> None:
         await asyncio.to_thread(process.stdout.read)
         assert process.wait() == 0
         process.close()
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     for n in range(3):
         assert await numbers(store, f"r{n}") == list(range(1, 302))
     await store.close()
@@ -49,7 +49,7 @@ async def test_a_killed_writer_leaves_a_dense_log_with_all_that_was_acknowledged
             await asyncio.sleep(chance.random() * 0.01)
             process.kill()
             reported = int(([str(reported), *process.stdout.read().split()])[-1])
-        store = await SqliteLog.open(path)
+        store = await SqliteStore.open(path)
         found = await numbers(store, "r")
         assert found == list(range(1, len(found) + 1))
         assert len(found) >= reported
@@ -65,7 +65,7 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "BUSY_SECONDS", 0.05)
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await created(store, "r")
     other = apsw.Connection(str(path))
     other.execute("begin immediate")
@@ -80,7 +80,7 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
 
 @pytest.mark.parametrize("quick", [0, 64], ids=["on the thread", "on the loop"])
 async def test_a_batch_of_another_epoch_is_refused_and_the_rest_of_its_flush_is_written(
-    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, quick: int
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, quick: int
 ) -> None:
     monkeypatch.setattr(log_store, "QUICK_BATCHES", quick)
     for run_id in ("a", "b"):
@@ -91,12 +91,12 @@ async def test_a_batch_of_another_epoch_is_refused_and_the_rest_of_its_flush_is_
 
 
 async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
-    before = SqliteLog(path, boot_id="before", boot_time=lambda: 1e9)
+    before = SqliteStore(path, boot_id="before", boot_time=lambda: 1e9)
     await created(before, "r")
     assert len(await before.claim("w", ["a"], 60)) == 1
     assert await before.claim("w", ["a"], 60) == []
     await before.close()
-    after = SqliteLog(path, boot_id="after", boot_time=lambda: 5.0)
+    after = SqliteStore(path, boot_id="after", boot_time=lambda: 5.0)
     (claim,) = await after.claim("w", ["a"], 60)
     assert claim.attempt == 2
     await after.close()
@@ -107,7 +107,7 @@ async def test_a_lease_without_a_boot_id_is_compared_with_the_clock(
 ) -> None:
     monkeypatch.setattr(queue, "_BOOT_ID", Path("/nowhere"))
     monkeypatch.delattr("time.CLOCK_BOOTTIME", raising=False)
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await created(store, "r")
     assert len(await store.claim("w", ["a"], 60)) == 1
     assert await store.claim("w", ["a"], 60) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.ports import NewRun, Store
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit import EventLogKit, OpenStore
 
 
@@ -37,7 +37,7 @@ class TestFile(InKit):
     @pytest.fixture
     def opener(self, tmp_path: Path, clock: Clock) -> OpenStore:
         async def opened() -> Store:
-            return await SqliteLog.open(tmp_path / "log.db", boot_time=clock)
+            return await SqliteStore.open(tmp_path / "log.db", boot_time=clock)
 
         return opened
 
@@ -48,7 +48,7 @@ class TestMemory(InKit):
     @pytest.fixture
     def opener(self, clock: Clock) -> OpenStore:
         async def opened() -> Store:
-            return await SqliteLog.open("sqlite://:memory:", boot_time=clock)
+            return await SqliteStore.open("sqlite://:memory:", boot_time=clock)
 
         return opened
 
@@ -57,7 +57,7 @@ async def test_a_claim_does_not_step_over_the_runs_that_are_held() -> None:
     async def steps(held: int) -> int:
         """The instructions of SQLite's machine for a claim of 3 of 4 runs beside held runs."""
         clock = Clock()
-        store = SqliteLog(":memory:", boot_time=clock)
+        store = SqliteStore(":memory:", boot_time=clock)
         for n in range(held):
             await store.create(
                 NewRun(run_id=f"h{n}", agent="a", thread_id="t", public=b"{}", owner=f"o{n % 9}")

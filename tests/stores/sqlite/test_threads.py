@@ -17,14 +17,14 @@ from tailrace.core.errors import StorageError
 from tailrace.stores.sqlite import connections, schema
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.connections import DatabaseThreads
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 from tailrace.testing.waiting import until
 from tests.stores.sqlite.files import DEADLINE, execute
 
 
 @pytest.mark.usefixtures("quick_disk")
-async def test_a_small_flush_is_committed_without_a_change_of_threads(store: SqliteLog) -> None:
+async def test_a_small_flush_is_committed_without_a_change_of_threads(store: SqliteStore) -> None:
     await created(store, "r")
     with pytest.raises(StopIteration):  # it never waits
         store.append([batch("r", 2)]).send(None)
@@ -35,7 +35,7 @@ async def test_a_small_flush_is_committed_without_a_change_of_threads(store: Sql
 
 
 @pytest.mark.usefixtures("quick_disk")
-async def test_a_run_is_created_and_claimed_without_a_change_of_threads(store: SqliteLog) -> None:
+async def test_a_run_is_created_and_claimed_without_a_change_of_threads(store: SqliteStore) -> None:
     with pytest.raises(StopIteration) as found:
         store.create(new_run("r")).send(None)
     assert found.value.value.run_id == "r"
@@ -46,7 +46,7 @@ async def test_a_run_is_created_and_claimed_without_a_change_of_threads(store: S
 
 @pytest.mark.parametrize("reason", ["large input", "many owners", "many lost runs"])
 async def test_a_long_create_or_claim_leaves_the_event_loop_free(
-    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, reason: str
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     monkeypatch.setattr(log_store, "QUICK_RUNS", 1)
     if reason == "large input":
@@ -66,7 +66,7 @@ async def test_a_long_create_or_claim_leaves_the_event_loop_free(
 
 
 @pytest.mark.usefixtures("quick_disk")
-async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None:
+async def test_a_short_read_needs_no_change_of_threads(store: SqliteStore) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, count=20))
     for read in (
@@ -101,7 +101,7 @@ async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None
     ],
 )
 async def test_a_long_read_leaves_the_event_loop_free(
-    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, how: str
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(log_store, "QUICK_ROW_BYTES", 50_000)
     await created(store, "r")
@@ -133,7 +133,7 @@ async def test_a_flush_that_may_have_to_wait_leaves_the_event_loop_free(
 ) -> None:
     if reason == "slow":
         monkeypatch.setattr(connections, "SLOW_SECONDS", -1.0)
-    store = await SqliteLog.open(path, synchronous="full" if reason == "full" else "normal")
+    store = await SqliteStore.open(path, synchronous="full" if reason == "full" else "normal")
     await created(store, "r")
     await written(store, batch("r", 2))
     other, held = apsw.Connection(str(path)), threading.Event()
@@ -184,7 +184,7 @@ async def test_after_one_slow_job_the_event_loop_soon_writes_again_and_after_sev
 
 @pytest.mark.usefixtures("quick_disk")
 async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(
-    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await created(store, "r")
     await written(store, batch("r", 2))
@@ -203,7 +203,7 @@ async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(
     assert execute(path, "select count(*), joined from batches join runs") == [(1, 1)]
 
 
-async def test_no_statement_is_compiled_again_for_each_run(store: SqliteLog) -> None:
+async def test_no_statement_is_compiled_again_for_each_run(store: SqliteStore) -> None:
     compiled = 0
 
     def compiles(*_: object) -> int:
@@ -229,7 +229,7 @@ async def test_no_statement_is_compiled_again_for_each_run(store: SqliteLog) -> 
     assert counts[-1] <= 2 * counts[0]
 
 
-async def test_a_call_that_fails_takes_no_other_with_it(store: SqliteLog) -> None:
+async def test_a_call_that_fails_takes_no_other_with_it(store: SqliteStore) -> None:
     await created(store, "r")
     begun, held = threading.Event(), threading.Event()
 
@@ -256,7 +256,7 @@ async def test_a_call_that_fails_takes_no_other_with_it(store: SqliteLog) -> Non
     assert await numbers(store, "r") == [1, 2]
 
 
-async def test_json_with_a_line_break_is_refused(store: SqliteLog) -> None:
+async def test_json_with_a_line_break_is_refused(store: SqliteStore) -> None:
     await created(store, "r")
     (answer,) = await store.append([batch("r", 2, private=b"{\n}")])
     assert isinstance(answer, StorageError)
@@ -266,7 +266,7 @@ async def test_json_with_a_line_break_is_refused(store: SqliteLog) -> None:
 
 
 async def test_closing_waits_for_what_has_gathered(path: Path) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await created(store, "r")
     held = threading.Event()
     waiting = store._writer.call(lambda _: held.wait(DEADLINE))
@@ -280,7 +280,7 @@ async def test_closing_waits_for_what_has_gathered(path: Path) -> None:
 
 
 async def test_a_closed_store_says_so(path: Path) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await store.close()
     await store.close()
     with pytest.raises(StorageError, match="closed"):
@@ -290,7 +290,7 @@ async def test_a_closed_store_says_so(path: Path) -> None:
 
 
 def test_other_callers_go_on_when_an_event_loop_has_gone(path: Path) -> None:
-    store = SqliteLog(path)
+    store = SqliteStore(path)
     held = threading.Event()
 
     async def leave() -> None:
@@ -306,7 +306,7 @@ def test_other_callers_go_on_when_an_event_loop_has_gone(path: Path) -> None:
     asyncio.run(go_on())
 
 
-async def test_a_long_read_holds_up_no_other(store: SqliteLog) -> None:
+async def test_a_long_read_holds_up_no_other(store: SqliteStore) -> None:
     held = threading.Event()
     waiting = store._reader.call(lambda _: held.wait(DEADLINE))
     await asyncio.wait_for(store.info("r"), DEADLINE)

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tailrace.stores.sqlite import connections
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import created, numbers
 from tests.stores.sqlite.files import DEADLINE
 
@@ -20,12 +20,12 @@ def size(path: Path) -> int:
     return path.stat().st_size
 
 
-async def fill(store: SqliteLog, megabytes: int) -> None:
+async def fill(store: SqliteStore, megabytes: int) -> None:
     for _ in range(megabytes * 4):
         await store.put_blob(random.randbytes(250_000), "application/octet-stream")
 
 
-async def test_the_wal_is_carried_over_beside_the_writer(store: SqliteLog, path: Path) -> None:
+async def test_the_wal_is_carried_over_beside_the_writer(store: SqliteStore, path: Path) -> None:
     every = await store._writer.call(lambda db: db.pragma("wal_autocheckpoint"))
     assert every == 0
     before = size(path)
@@ -41,7 +41,7 @@ async def test_a_wal_that_grows_too_large_starts_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "WAL_LIMIT", 6_000_000)
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     # A reader that stays keeps the WAL from starting again by itself.
     reader = apsw.Connection(str(path))
     reader.execute("begin")
@@ -64,7 +64,7 @@ async def test_a_wal_that_grows_too_large_starts_again(
 
 @pytest.mark.parametrize("failure", [apsw.BusyError("busy"), apsw.IOError("no disk")])
 async def test_writers_go_on_after_a_checkpoint_that_fails(
-    store: SqliteLog,
+    store: SqliteStore,
     path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -91,6 +91,6 @@ async def test_writers_go_on_after_a_checkpoint_that_fails(
     ("query", "level"), [("", 1), ("?synchronous=normal", 1), ("?synchronous=full", 2)]
 )
 async def test_how_much_a_power_cut_may_take_is_chosen(path: Path, query: str, level: int) -> None:
-    store = await SqliteLog.open(f"sqlite:///{path}{query}")
+    store = await SqliteStore.open(f"sqlite:///{path}{query}")
     assert await store._writer.call(lambda db: db.pragma("synchronous")) == level
     await store.close()

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, new_run
 
 
 async def main(path: str, run_id: str, count: int) -> None:
-    store = await SqliteLog.open(path)
+    store = await SqliteStore.open(path)
     await store.create(new_run(run_id))
     claim = await store.take_over(run_id, "writer", 60)
     assert claim is not None

@@ -62,7 +62,9 @@ class CommandWriter:
             return error
         refusals = [answer for answer in answers if isinstance(answer, ResponseError)]
         if refusals and len(refusals) < len(answers):
-            logger.debug("Redis refused %d of %d: %s", len(refusals), len(answers), refusals[0])
+            logger.debug(
+                "Redis refused %d of %d commands: %s", len(refusals), len(answers), refusals[0]
+            )
         return refusals[0] if len(refusals) == len(answers) else None
 
     async def run(self, failure: Exception | None = None) -> None:

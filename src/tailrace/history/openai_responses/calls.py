@@ -109,7 +109,7 @@ def is_acknowledged(call: Json, output: Json) -> bool:
 
 def caller_of(entry: CallEntry) -> str | None:
     """The model's program that made a call."""
-    caller = entry.raw.get("caller") if isinstance(entry.raw, dict) else None
+    caller = dict_of(entry.raw).get("caller")
     if not isinstance(caller, dict) or caller.get("type") != "program":
         return None
     return text_or_none(caller.get("caller_id"))

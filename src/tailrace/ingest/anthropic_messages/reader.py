@@ -183,7 +183,7 @@ class AnthropicMessages:
             raise MalformedEvent("The provider sent an event that is nested too deep to be kept.")
         read = self._read.get(kind)
         if self._error is not None or read is None or not read(event):
-            keep_raw(self._sink, API, kind[:200], event)
+            keep_raw(self._sink, API, kind, event)
         else:
             self._unknown.keep(kind, unread(event), event)
 
@@ -277,14 +277,15 @@ class AnthropicMessages:
             return False
         block = self._open.get(index)
         if block is None and delta.get("type") == "input_json_delta" and delta.get("partial_json"):
-            self._answer.settle(whole=False)  # a call that stopped without arguments has some
+            # Arguments after the end of their block: calls that seemed to have none are cut.
+            self._answer.settle(whole=False)
         return (block is not None and block.delta(delta)) or self._strayed(index, delta)
 
     def _strayed(self, index: int | None, delta: Json) -> bool:
         """Take text or thinking whose block has another type, or never began.
 
-        Servers that translate other APIs think in a text block (LiteLLM), or talk in a call's
-        (SGLang). It is text of the model, so it becomes a block of its own.
+        Servers that translate other APIs send thinking in a text block (LiteLLM), or text in the
+        block of a call (SGLang). It becomes a block of its own.
         """
         kind = delta.get("type")
         target = _STRAYS.get(kind) if isinstance(kind, str) else None

@@ -3,7 +3,7 @@
 By the API, `index` names the call, and the first fragment has the id and the name. Compatible
 servers leave out the index, the id or both, or use the index 0 for every call. They make a new id
 for every fragment, repeat the name, or repeat the whole call at the end. Then it counts whether the
-arguments of the last call are complete, by `PartialJson`.
+arguments of the last call are complete, by `ArgumentsSoFar`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from tailrace.core import events as ev
-from tailrace.core.errors import MalformedJson
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import Status
-from tailrace.core.partial_json import PartialJson
-from tailrace.core.tool_arguments import decoded, is_beginning
+from tailrace.core.tool_arguments import ArgumentsSoFar, decoded, is_beginning
 from tailrace.core.values import dict_of, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter
 from tailrace.ingest.base import ExecutorOf
@@ -46,52 +44,37 @@ class _Call:
         self.kind = "function"
         self.is_legacy = False
         self.extra: dict[str, Any] = {}
-        self.strange: dict[str, Any] = {}
+        self.wrong_type: dict[str, Any] = {}
         self.writer: ArgumentsWriter | None = None
-        self._pieces: list[str] = []
-        self._length = 0
-        self._checked = 0  # how many of the pieces `_json` has read
-        self._json = PartialJson()
-        self._is_broken = False
+        self._arguments = ArgumentsSoFar()
 
     @property
     def text(self) -> str:
         """The arguments so far."""
-        return "".join(self._pieces)
+        return self._arguments.text
 
     @property
     def has_begun(self) -> bool:
         """Whether any of the arguments came."""
-        return self._length > 0
+        return self._arguments.length > 0
 
     def arguments(self, piece: str) -> None:
         if piece:
-            self._pieces.append(piece)
-            self._length += len(piece)
+            self._arguments.add(piece)
             if self.writer is not None:
                 self.writer.arguments(piece)
 
     def is_repeated_by(self, ident: str, name: str, arguments: str) -> bool:
         """Whether a fragment repeats the whole call, or all its arguments."""
         same = ident in ("", self.id) and name in ("", self.name)
-        is_all = same and self._length == len(arguments) and arguments == self.text
+        is_all = same and self._arguments.length == len(arguments) and arguments == self.text
         return is_all and self.state() == "whole"
 
     def state(self) -> Literal["empty", "unfinished", "whole", "broken"]:
-        """How far the arguments are. Each character is parsed once."""
-        if not self.has_begun:
-            return "empty"
-        if self.kind == "custom":
+        """How far the arguments are."""
+        if self.kind == "custom" and self.has_begun:
             return "unfinished"  # unknown: its input is plain text
-        rest = "".join(self._pieces[self._checked :])
-        self._checked = len(self._pieces)
-        try:
-            self._json.feed(rest)
-        except MalformedJson:
-            self._is_broken = True
-        if self._is_broken:
-            return "broken"
-        return "whole" if self._json.complete else "unfinished"
+        return self._arguments.state()
 
     def is_truncated(self) -> bool:
         """Whether the arguments are partial JSON. Text that is not JSON counts as complete."""
@@ -104,7 +87,7 @@ class _Call:
         """
         if self.kind == "custom" or self.state() == "whole":
             return None
-        pieces = self._pieces
+        pieces = self._arguments.pieces
         if len(pieces) < 2 or not all(
             second.startswith(first) for first, second in pairwise(pieces)
         ):
@@ -168,13 +151,13 @@ class _Call:
             provider["function_call"] = True
         if self.extra:
             provider["fields"] = self.extra
-        if self.strange:
-            provider["strange"] = self.strange
+        if self.wrong_type:
+            provider["strange"] = self.wrong_type
         return ev.Private(provider=provider)
 
     def raw(self) -> dict[str, Any]:
         """The facts of a call without a name."""
-        return {"id": self.id, "arguments": self.text, **self.extra, **self.strange}
+        return {"id": self.id, "arguments": self.text, **self.extra, **self.wrong_type}
 
 
 class _Fragment:
@@ -194,9 +177,9 @@ class _Fragment:
         inner = {key: value for key, value in function.items() if key not in _FUNCTION}
         if inner:
             self.extra["function"] = inner  # such as Gemini's thought signature
-        self.strange = _fields_of_wrong_type(raw) | _fields_of_wrong_type(function)
+        self.wrong_type = _fields_of_wrong_type(raw) | _fields_of_wrong_type(function)
         if self.kind == "custom" and raw.get("function"):
-            self.strange["function"] = raw["function"]
+            self.wrong_type["function"] = raw["function"]
 
     @property
     def is_addressed(self) -> bool:
@@ -256,7 +239,7 @@ class ChatCalls:
             self._by_id[fragment.id] = call
             call.id = call.id or fragment.id
         call.keep(fragment.extra)
-        call.strange |= fragment.strange
+        call.wrong_type |= fragment.wrong_type
         arguments = fragment.arguments
         if fragment.is_object and call.has_begun:
             call.extra["arguments"] = fragment.given

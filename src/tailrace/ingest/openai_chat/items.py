@@ -11,6 +11,7 @@ from tailrace.core import events as ev
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Status
 from tailrace.core.text_writers import PartWriter, TextWriter
+from tailrace.core.values import dict_of
 from tailrace.core.writers import MessageWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat.calls import API, ChatCalls
@@ -166,7 +167,7 @@ class ChatAnswer:
         return True
 
     def _image(self, image: Any) -> bool:
-        place = image.get("image_url") if isinstance(image, dict) else None
+        place = dict_of(image).get("image_url")
         url = place.get("url") if isinstance(place, dict) else place
         if not isinstance(url, str) or not url:
             return False

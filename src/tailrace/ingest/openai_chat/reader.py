@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo
-from tailrace.core.values import count_of
+from tailrace.core.values import count_of, dict_of
 from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.openai_chat.calls import API
 from tailrace.ingest.openai_chat.items import ChatAnswer
@@ -174,7 +174,7 @@ class OpenAIChat:
     def _note_usage(self, *holders: Any) -> None:
         """Note the counts so far: the last counts are final."""
         for holder in holders:
-            usage = holder.get("usage") if isinstance(holder, dict) else None
+            usage = dict_of(holder).get("usage")
             if usage and isinstance(usage, dict):
                 self._usage = usage
                 return

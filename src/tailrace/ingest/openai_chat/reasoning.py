@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import Status
-from tailrace.core.values import dicts_of
+from tailrace.core.values import dict_of, dicts_of
 from tailrace.core.writers import ReasoningWriter
 from tailrace.ingest.openai_chat.calls import API
 from tailrace.ingest.openai_chat.values import GatheredFields
@@ -200,7 +200,7 @@ class _Details:
 def is_thought(delta: dict[str, Any]) -> bool:
     """Whether the content of a delta is a thought, by Gemini's flag."""
     extra = delta.get("extra_content")
-    google = extra.get("google") if isinstance(extra, dict) else None
+    google = dict_of(extra).get("google")
     return isinstance(google, dict) and google.get("thought") is True
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import (
     Block,
@@ -168,7 +169,6 @@ def is_call(item_type: str, item: Json) -> bool:
     return item_type in TOOLS and not (item_type == "shell_call" and place == _HOSTED)
 
 
-_INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
 _KNOWN = (
     *("type", "id", "call_id", "name", "status", "server_label"),
     *("item_id", "output_index"),  # Bedrock repeats the place inside of the item
@@ -396,7 +396,7 @@ class CallSlot(Slot):
     def _cut(self, private: ev.Private) -> None:
         self.is_open = False
         if self._result is not None:
-            self._result.fail(_INTERRUPTED, private)
+            self._result.fail(TOOL_INTERRUPTED, private)
         elif self._writer is not None or self._waiting.length or self._given:
             if self._given is not None:
                 self._open().arguments_done(self._given)

@@ -132,12 +132,12 @@ class MessageSlot(_WrittenSlot):
         self.parts: dict[int, CitedText | EndingPart] = {}
 
     def learn(self, item: Json) -> None:
-        """Take its id and phase."""
+        """Take the id and the phase of the item."""
         super().learn(item)
         self._phase = word_of(item.get("phase")) or self._phase
 
     def added(self, item: Json) -> None:
-        """Take its id, its phase and the opening texts of its parts."""
+        """Take the id and phase of the item, and the first texts of its parts."""
         super().added(item)
         for place, part in enumerate(_content(item)):
             if part.get("text") or part.get("refusal"):
@@ -269,12 +269,12 @@ class ReasoningSlot(_WrittenSlot):
         self.parts: dict[int, EndingPart] = {}
 
     def learn(self, item: Json) -> None:
-        """Take its id and its sealed content."""
+        """Take the id and the sealed content of the item."""
         super().learn(item)
         self._sealed = text_or_none(item.get("encrypted_content")) or self._sealed
 
     def added(self, item: Json) -> None:
-        """Take its id, its sealed content and the opening texts of its parts."""
+        """Take the id and sealed content of the item, and the first texts of its parts."""
         super().added(item)
         summary, content = self._lists(item)
         for parts, make in ((summary, self.summary_part), (content, self.text_part)):
@@ -284,7 +284,7 @@ class ReasoningSlot(_WrittenSlot):
                     make(place).begin(words)
 
     def _lists(self, item: Json) -> tuple[list[Json], list[Json]]:
-        """The parts of its summary and of its reasoning text."""
+        """The parts of an item's summary and of its reasoning text."""
         return (
             parts_of(item.get("summary"), "summary_text"),
             parts_of(item.get("content"), "reasoning_text"),

@@ -234,7 +234,7 @@ class OpenAIResponses:
 
     def _keep(self, event: Json, kind: str) -> None:
         """Keep an unknown event, or an event of no item."""
-        keep_raw(self._sink, API, kind[:200], event)
+        keep_raw(self._sink, API, kind, event)
 
     def end(self) -> Outcome:
         """End the stream: close open items and return the outcome."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import Block, ErrorInfo, Executor, InputRequest
 from tailrace.core.tool_arguments import decoded, ends_itself
@@ -273,9 +274,8 @@ class UiCalls:
             is_waiting = call.status == "completed" and not call.is_answered
             if is_waiting and call.preliminary is not _NOTHING:
                 # The tool did not reach its end; its last preliminary output stays.
-                interrupted = ErrorInfo(code="interrupted", message="The tool was interrupted.")
                 blocks = output_blocks(call.preliminary, is_ours=self.is_ours)
-                self._write(call, blocks, interrupted)
+                self._write(call, blocks, TOOL_INTERRUPTED)
         for call in list(self._streaming.values()):
             self._cut_short(call, "", {})
         return left

@@ -21,11 +21,18 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_INTEGER
-from tailrace.core.errors import MalformedEvent
 from tailrace.core.event_sink import Sink
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.values import Json, dict_of, text_of
-from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
+from tailrace.ingest.base import (
+    ExecutorOf,
+    Outcome,
+    is_stop,
+    keep_raw,
+    read_json,
+    refuse_second_run,
+    server_tools,
+)
 from tailrace.ingest.vercel_ui.calls import UiCalls
 from tailrace.ingest.vercel_ui.texts import REASONING, TEXT, UiTexts
 from tailrace.ingest.vercel_ui.values import API, error_of, file_of, model_of, outcome_of, usage_of
@@ -97,10 +104,7 @@ class VercelUi:
     def _start(self, chunk: Json) -> bool:
         """Begin the message; a backend that merges answers begins several times."""
         task_id = text_of(dict_of(chunk.get("messageMetadata")).get("task_id"))
-        if self._run_id and task_id not in ("", self._run_id):
-            raise MalformedEvent(
-                f"The stream has a second run ({task_id!r}); convert one run at a time."
-            )
+        refuse_second_run(self._run_id, task_id)
         self._finished = None
         self._note_metadata(chunk)
         if task_id:

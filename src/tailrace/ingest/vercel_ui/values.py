@@ -21,7 +21,16 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.core.values import Json, count_of, dict_of, index_of, list_of, number_of, text_of
+from tailrace.core.values import (
+    Json,
+    count_of,
+    dict_of,
+    index_of,
+    json_text,
+    list_of,
+    number_of,
+    text_of,
+)
 from tailrace.ingest.base import Outcome
 
 API = "vercel-ui"
@@ -198,7 +207,7 @@ def output_blocks(output: Any, *, is_ours: bool) -> list[Block]:
             return blocks
     if output is None or output == "":
         return []
-    return [Text(text=output if isinstance(output, str) else msgspec.json.encode(output).decode())]
+    return [Text(text=output if isinstance(output, str) else json_text(output))]
 
 
 def block_of(raw: Any) -> Block | None:

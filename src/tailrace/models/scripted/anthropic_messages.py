@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.models.scripted.script import (
     Call,
     Fail,
@@ -111,4 +109,4 @@ class PlayedMessages(PlayedScript):
 
 
 def _frame(kind: str, after: float = 0, **fields: Any) -> ScriptFrame:
-    return ScriptFrame(msgspec.json.encode({"type": kind, **fields}).decode(), kind, after)
+    return ScriptFrame(json_text({"type": kind, **fields}), kind, after)

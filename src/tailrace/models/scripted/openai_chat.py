@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from tailrace.core.sse import DONE
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.models.scripted.script import (
     Call,
     Fail,
@@ -61,12 +59,12 @@ class PlayedChat(PlayedScript):
     def _end(self) -> Iterator[ScriptFrame]:
         yield self._delta({}, self._reason)
         last = {**self._facts("chat.completion.chunk"), "choices": [], "usage": self._usage}
-        yield ScriptFrame(msgspec.json.encode(last).decode())
+        yield ScriptFrame(json_text(last))
         yield ScriptFrame(DONE)
 
     def _fail(self, step: Fail) -> ScriptFrame:
         error = {"message": step.message, "type": "server_error", "code": step.code}
-        return ScriptFrame(msgspec.json.encode({"error": error}).decode())
+        return ScriptFrame(json_text({"error": error}))
 
     def _unfinished(self) -> ScriptFrame:
         return self._delta({"content": "… at the café"})
@@ -74,7 +72,7 @@ class PlayedChat(PlayedScript):
     def _delta(self, delta: Json, reason: str | None = None, after: float = 0) -> ScriptFrame:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         chunk = {**self._facts("chat.completion.chunk"), "choices": [choice]}
-        return ScriptFrame(msgspec.json.encode(chunk).decode(), None, after)
+        return ScriptFrame(json_text(chunk), None, after)
 
     def _think(self, step: Think, *, is_whole: bool) -> Iterator[ScriptFrame]:  # noqa: ARG002
         yield from self._text("reasoning_content", step)

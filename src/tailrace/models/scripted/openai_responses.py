@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.models.scripted.script import (
     Call,
     Fail,
@@ -86,12 +84,12 @@ class PlayedResponses(PlayedScript):
         return self._frame("response.failed", response={**self.object(), "error": error})
 
     def _unfinished(self) -> ScriptFrame:
-        return ScriptFrame(msgspec.json.encode(_CUT_SHORT).decode(), _CUT_SHORT["type"])
+        return ScriptFrame(json_text(_CUT_SHORT), _CUT_SHORT["type"])
 
     def _frame(self, kind: str, after: float = 0, **fields: Any) -> ScriptFrame:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        return ScriptFrame(msgspec.json.encode(event).decode(), kind, after)
+        return ScriptFrame(json_text(event), kind, after)
 
     def _ident(self, prefix: str) -> str:
         return f"{prefix}_{self._name}_{len(self.output)}"

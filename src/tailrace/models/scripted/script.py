@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tailrace.core.errors import CallerError
+from tailrace.core.values import json_text
 
 STATUSES = {"overloaded": 529, "rate_limited": 429, "provider_failed": 500, "key_refused": 401}
 """The HTTP status of an error at the start of a script."""
@@ -197,7 +198,7 @@ def words(text: str) -> Iterator[str]:
 
 def arguments_of(step: Call, *, is_whole: bool) -> str:
     """A call's arguments as JSON; half of them if the call is incomplete."""
-    found = msgspec.json.encode(step.arguments).decode()
+    found = json_text(step.arguments)
     return found if is_whole else found[: len(found) // 2]
 
 

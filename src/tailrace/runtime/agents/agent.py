@@ -18,7 +18,6 @@ from typing import Any
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports.model import Effort, Model, Request, Summary
-from tailrace.runtime.agents.arguments import checks_names
 from tailrace.runtime.agents.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.agents.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.agents.handoff import Handoff
@@ -27,14 +26,15 @@ from tailrace.runtime.agents.loop import Loop
 from tailrace.runtime.agents.memory import Memory
 from tailrace.runtime.agents.output_types import declared_output
 from tailrace.runtime.agents.sub_agents import AgentTool, ask_for_help
-from tailrace.runtime.agents.takeover import begin_again
+from tailrace.runtime.agents.takeover import close_for_takeover
+from tailrace.runtime.agents.unknown_keywords import checks_names
 from tailrace.runtime.diagnostics.failures import ToolError
 from tailrace.runtime.model_calls.call import PATIENT, Patience
 from tailrace.runtime.model_calls.request_check import InvalidRequest, check_name, check_request
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.tools.from_functions import check_tools, tool
-from tailrace.runtime.tools.sources import ToolSource, open_tools
 from tailrace.runtime.tools.tool import Context, Tool
+from tailrace.runtime.tools.tool_list import ToolSource, open_tools
 
 CITE = (
     "Tool results may be marked as <referencable-item> with an ID. "
@@ -308,7 +308,7 @@ class Agent:
 
     def begin_again(self, task: Task, reason: str) -> None:
         """Make a run that its worker left ready to go on; `reason` is why it left."""
-        begin_again(task, reason)
+        close_for_takeover(task, reason)
 
 
 def _check_kind(agent: str, field: str, value: Any, kinds: tuple[Any, ...]) -> None:

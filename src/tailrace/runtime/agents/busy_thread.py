@@ -14,7 +14,7 @@ BusyThread = Literal["run", "reject", "queue", "interrupt"]
 RECENT_RUNS = 100
 """How many of a thread's newest runs are read to find out whether it is busy."""
 
-INTERRUPTED = "The next run of the thread has begun."
+NEXT_RUN_BEGAN = "The next run of the thread has begun."
 
 
 def check_busy_thread(value: Any) -> None:
@@ -49,5 +49,5 @@ async def next_place(
                 param="thread_id",
             )
         if busy == "interrupt":
-            await cancel(run.run_id, INTERRUPTED)
+            await cancel(run.run_id, NEXT_RUN_BEGAN)
     return last + 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from tailrace.core.values import Json, dicts_of, text_of
+from tailrace.core.values import Json, dict_of, dicts_of, text_of
 from tailrace.ports.model import TOOL_CHOICES, Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.agents.output_types import OutputType
 
@@ -164,14 +164,14 @@ def _reasoning(agent: Agent, value: Any) -> Json | None:
     found: Json = {}
     for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
         own = agent.settings[name]
-        sent = value.get(name) if isinstance(value, dict) else None
+        sent = dict_of(value).get(name)
         takes = sent in words and _may_set(agent, "reasoning", own)
         found |= {name: sent if takes else own} if takes or own is not None else {}
     return found or None
 
 
 def _text(agent: Agent, value: Any) -> Json | None:
-    form = value.get("format") if isinstance(value, dict) else None
+    form = dict_of(value).get("format")
     if is_text_format(form) and _may_set(agent, "text", agent.output):
         return {"format": form}
     if agent.output is None:
@@ -213,7 +213,7 @@ CLIENT_OPTIONS = tuple(_RULES)
 
 def is_text_format(form: Any) -> bool:
     """Whether a value is the form of an answer: text, JSON, or JSON of a schema."""
-    kind = form.get("type") if isinstance(form, dict) else None
+    kind = dict_of(form).get("type")
     if kind == "json_schema":
         return isinstance(form.get("schema"), dict)
     return kind in ("text", "json_object")

@@ -13,16 +13,17 @@ from tailrace.core import closing_events
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.values import dict_of
 from tailrace.runtime.model_calls.try_sink import TURN
 from tailrace.runtime.tasks.task import MCP_APPROVAL, Task, begun_task, supersede
 
 
-def begin_again(task: Task, reason: str) -> None:
+def close_for_takeover(task: Task, reason: str) -> None:
     """Close what the last worker left open in the task and below it."""
     task._sink.emitter.resumed.add(task.task_id)
     for child in list(task._sink.node.children):
         if not child.ended:
-            begin_again(begun_task(task._sink.emitter, child.task_id), reason)
+            close_for_takeover(begun_task(task._sink.emitter, child.task_id), reason)
     node = task._sink.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))
@@ -90,7 +91,7 @@ def _unfinished(node: TaskNode) -> list[ItemNode]:
 def _turn_of(private: dict[str, object]) -> object:
     """The turn that wrote an item, or that ended last in a task."""
     provider = private.get("provider")
-    return provider.get(TURN) if isinstance(provider, dict) else None
+    return dict_of(provider).get(TURN)
 
 
 def _is_left_to_loop(node: TaskNode, item: ItemNode) -> bool:

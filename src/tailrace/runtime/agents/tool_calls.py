@@ -20,6 +20,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, StorageError, TailraceError
 from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
 from tailrace.core.tool_output import ToolOutput, tool_output
+from tailrace.core.values import json_text
 from tailrace.core.writers import ImageWriter, ResultWriter
 from tailrace.runtime.agents.handoff import Handoff
 from tailrace.runtime.agents.limits import named
@@ -37,7 +38,7 @@ from tailrace.runtime.tools.tool import Context, Tool
 if TYPE_CHECKING:
     from tailrace.runtime.agents.loop import Loop
 
-INTERRUPTED = ErrorInfo(
+OUTCOME_UNKNOWN = ErrorInfo(
     code="interrupted", message="The tool was interrupted. It is not known whether it has run."
 )
 
@@ -197,7 +198,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
             await _write(task, call, answer.value, OpenResult.of(task, call.call_id), "")
             return
         if isinstance(answer.value, dict):
-            text = msgspec.json.encode(answer.value).decode()
+            text = json_text(answer.value)
             changed = f"A person changed the arguments to {text}."
             try:
                 arguments = tool.validate(answer.value)
@@ -211,7 +212,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
         return
     if started and not tool.idempotent:
         _withdraw(task, call)
-        write_error(task, call, INTERRUPTED)
+        write_error(task, call, OUTCOME_UNKNOWN)
         return
     await _start(loop, call, started=started)
     if isinstance(tool, AgentTool):

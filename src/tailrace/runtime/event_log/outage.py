@@ -16,6 +16,8 @@ from typing import Any, cast
 from tailrace.core.errors import StorageBusy, StorageError, StorageFull, TailraceError
 from tailrace.ports import Store
 from tailrace.runtime.event_log.store_retry import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
     did_not_answer,
     limit_of_wait,
     passing,
@@ -28,8 +30,6 @@ SLOW_SECONDS = 3.0
 QUIET_SECONDS = 60.0
 """The shortest time between two log lines about a store that went away."""
 
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
 CHECK_SECONDS = 2.0
 """How often a store that is away is checked, and how long a check may take."""
 

@@ -406,7 +406,7 @@ class Pipeline:
     async def _write(self, emitters: list[Emitter]) -> None:
         left: list[tuple[Emitter, Batch, list[Recorded]]] = []
         for emitter in emitters:
-            if emitter.idle:  # it failed while the snapshot of another was encoded
+            if emitter.idle:  # it failed while another run's snapshot was awaited below
                 continue
             batch, events, needs_snapshot = emitter.take()
             if needs_snapshot:

@@ -16,6 +16,7 @@ PATIENCE_SECONDS = 30.0
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+"""Seconds between two calls of a store that is away; each pause is twice the last."""
 
 QUICK_SECONDS = 0.5
 """Shorter waits do not count against the limit of `within`: a block may need many."""

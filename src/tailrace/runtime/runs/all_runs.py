@@ -31,9 +31,9 @@ from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.outage import Outage, watched
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.retention import FOREVER, Retention
-from tailrace.runtime.followers.elsewhere import Followers
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader, RunState, look_at
+from tailrace.runtime.followers.other_processes import FollowedElsewhere
 from tailrace.runtime.followers.tail import run_not_found
 from tailrace.runtime.runs.input_checks import check_input, check_unread, was_answered
 from tailrace.runtime.runs.new_run import (
@@ -67,7 +67,7 @@ class Runs:
             "_quota",
             "agents",
             "bus",
-            "followers",
+            "followed_elsewhere",
             "metrics",
             "name",
             "outage",
@@ -102,7 +102,7 @@ class Runs:
         self.metrics = metrics = Metrics()
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
-        self.followers = Followers(store, self.reader.tails)
+        self.followed_elsewhere = FollowedElsewhere(store, self.reader.tails)
         self.streams = Streams(self.reader)
         self._pipeline = Pipeline(
             store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics, now=now
@@ -143,7 +143,7 @@ class Runs:
 
     def open(self) -> None:
         """Start to answer other processes, and the worker and retention if there is a worker."""
-        self.followers.start()
+        self.followed_elsewhere.start()
         if self.worker is not None:
             self.worker.start()
             self.retention.start()
@@ -436,7 +436,7 @@ class Runs:
 
     async def close(self) -> None:
         """Stop the worker, write the waiting events, close the store and the bus."""
-        await self.followers.stop()
+        await self.followed_elsewhere.stop()
         await self.retention.stop()
         await self.outage.stop()
         if self.worker is not None:

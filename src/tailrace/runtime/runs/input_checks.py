@@ -17,6 +17,7 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import TaskNode
+from tailrace.core.values import dict_of
 from tailrace.ports import Store, Trimmed
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.handoff import handed_to
@@ -69,7 +70,7 @@ async def check_unread(store: Store, run_id: str, value: Any) -> None:
 async def was_answered(reader: Reader, run_id: str, value: Any) -> bool:
     """Whether this answers a request of an ended run again; `NotFound` if the run is gone."""
     look = await reader.look(run_id)
-    request_id = value.get("request_id") if isinstance(value, dict) else None
+    request_id = dict_of(value).get("request_id")
     return any(request_id in task.answers for task in look.state.tasks.values())
 
 

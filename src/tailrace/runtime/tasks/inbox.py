@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.state import TaskNode
+from tailrace.core.values import dict_of
 from tailrace.ports import InboxLetter
 from tailrace.runtime.tasks.task import Task
 
@@ -141,7 +142,7 @@ class UnreadLetters:
         while True:
             for letter in list(self._letters):
                 value = msgspec.json.decode(letter.body)
-                asked = value.get("request_id") if isinstance(value, dict) else None
+                asked = dict_of(value).get("request_id")
                 asking = _asking(task, asked) if asked is not None else None
                 if asked is not None and asking is None:
                     self._take(letter)

@@ -26,6 +26,7 @@ import msgspec
 
 from tailrace.core import closing_events
 from tailrace.core import events as ev
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.errors import CallerError, NotFound, TailraceError
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -50,7 +51,6 @@ from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall, error_in
 from tailrace.runtime.tasks.task_sink import TaskSink
 
 CALL_CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
-CALL_INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
 
 MCP_APPROVAL = "mcp_approval_request"
 """The kind of a call that an MCP server of the provider makes only if a person approves it."""
@@ -450,7 +450,7 @@ def contents(node: TaskNode) -> list[list[ContentPart]]:
 def interrupt(task: Task, error: ErrorInfo) -> None:
     """End a task with this error because no worker continues it; its calls get a result."""
     with task._sink.emitter.closing():
-        close_calls(task, CALL_INTERRUPTED)
+        close_calls(task, TOOL_INTERRUPTED)
     task.fail(error)
 
 

@@ -25,8 +25,8 @@ from tailrace.runtime.tools.parameters import (
     strict_schema,
     written_function,
 )
-from tailrace.runtime.tools.sources import ToolSource, by_name
 from tailrace.runtime.tools.tool import Context, NeedsApprovalRule, Tool
+from tailrace.runtime.tools.tool_list import ToolSource, by_name
 
 
 class FunctionTool(Tool):

@@ -333,7 +333,7 @@ def _show_default(default: Any, schema: dict[str, Any]) -> None:
     try:
         schema["default"] = msgspec.to_builtins(default, enc_hook=_dump_model)
     except (TypeError, ValueError):
-        return  # the function has it; only the model does not see which
+        return  # the schema has no default then; the function still uses its own
 
 
 def _dump_model(value: Any) -> Any:

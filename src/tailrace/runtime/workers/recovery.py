@@ -10,6 +10,7 @@ import logging
 
 from tailrace.core import closing_events
 from tailrace.core import events as ev
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
@@ -19,14 +20,14 @@ from tailrace.ports import Claim, RunInfo, Store
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.store_retry import patiently
 from tailrace.runtime.event_log.whole_state import read_whole, whole_state
-from tailrace.runtime.tasks.task import CALL_INTERRUPTED, Task, contents, supersede
+from tailrace.runtime.tasks.task import Task, contents, supersede
 
 logger = logging.getLogger("tailrace")
 
 WORKER_LOST, WORKER_STOPPED = "worker_lost", "worker_stopped"
 """Why a run goes on with another worker: the reasons of its `task.attempt`."""
 
-INTERRUPTED = ErrorInfo(
+NOT_RESTARTABLE = ErrorInfo(
     code="interrupted",
     message="The worker was lost, and the agent is not restartable. Start a new run.",
 )
@@ -112,7 +113,7 @@ def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
     for call_id in _unanswered(node):
         result = ToolResult(id=task._sink.new_id("fco"), call_id=call_id, block_list=[])
         index = task._sink.add(result)
-        failed = ToolResult(id=result.id, call_id=call_id, status="failed", error=CALL_INTERRUPTED)
+        failed = ToolResult(id=result.id, call_id=call_id, status="failed", error=TOOL_INTERRUPTED)
         task._sink.done(index, failed)
     partial = [item.id for item in left if item.item.status == "incomplete"]
     supersede(task, partial, reason)

@@ -111,7 +111,7 @@ class Worker:
         self._draining = False
         self._drain_by = math.inf
         self._warned_at = -math.inf
-        self._silent_since: float | None = None
+        self._no_answer_since: float | None = None
         self._claim_lost_from = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -202,7 +202,7 @@ class Worker:
                 await self._park()
                 self._note_late_answer(began)
             except StorageError as error:
-                self._fall_silent()
+                self._note_no_answer()
                 self._warn("cannot look for runs", error)
             except Exception:
                 logger.exception("worker %s failed to look for runs", self.name)
@@ -247,9 +247,9 @@ class Worker:
             self._warned_at = now
             logger.warning("worker %s %s: %s", self.name, what, error)
 
-    def _fall_silent(self) -> None:
-        if self._silent_since is None:
-            self._silent_since = time.monotonic()
+    def _note_no_answer(self) -> None:
+        if self._no_answer_since is None:
+            self._no_answer_since = time.monotonic()
 
     async def _may_claim_lost(self) -> bool:
         """Wait for an answer of the store; whether workers had the time to extend their leases.
@@ -258,10 +258,10 @@ class Worker:
         run until each worker has had two chances to extend. A claim is sent only after the store
         has answered: a late claim could take effect without a worker that knows of it.
         """
-        was_silent = self._silent_since is not None
-        self._fall_silent()
-        await (self._store.check() if was_silent else self._store.woken(self.name))
-        since, self._silent_since = self._silent_since, None
+        had_no_answer = self._no_answer_since is not None
+        self._note_no_answer()
+        await (self._store.check() if had_no_answer else self._store.woken(self.name))
+        since, self._no_answer_since = self._no_answer_since, None
         if since is not None:
             self._note_late_answer(since)
         return time.monotonic() >= self._claim_lost_from
@@ -450,7 +450,7 @@ class Worker:
             await recovery.learn_references(live.task)
             live.call(agent)
         else:
-            interrupt(live.task, recovery.INTERRUPTED)
+            interrupt(live.task, recovery.NOT_RESTARTABLE)
 
     async def _settle(self, live: ClaimedRun) -> None:
         """Acknowledge the letters of an ended run, and join its rows later."""

@@ -29,7 +29,13 @@ from tailrace.core.errors import (
 )
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.server.access.auth import AuthFailed, Unauthorized
-from tailrace.server.access.origins import allowing, host_of, is_same_origin, origin_host, preflight
+from tailrace.server.access.origins import (
+    allowing,
+    authority_host,
+    is_same_origin,
+    origin_host,
+    preflight,
+)
 from tailrace.server.idempotency import KeyReused
 from tailrace.server.request_body import BodyTimeout, TooManyBodies
 
@@ -114,7 +120,7 @@ class Guard:
             )
             return error_response(431, "head_too_large", message)
         hosts = _values(scope, b"host")
-        host = host_of(hosts[0]) if len(hosts) == 1 else None
+        host = authority_host(hosts[0]) if len(hosts) == 1 else None
         if host is None:
             return error_response(400, "bad_host", "Send one Host header: name or name:port.")
         if _LOOPBACK_ADDRESS.fullmatch(host):
@@ -136,7 +142,7 @@ class Guard:
         """Whether a page of this origin came from this server."""
         if self._any_body:
             return origin_host(origin) in self._hosts
-        # The browser's own word, which no page can write. A proxy may have changed the `Host`.
+        # Only the browser sets `Sec-Fetch-Site`. A proxy may have changed the `Host`.
         if _values(scope, b"sec-fetch-site") == ["same-origin"]:
             return True
         return is_same_origin(origin, authority, https=scope.get("scheme") in ("https", "wss"))

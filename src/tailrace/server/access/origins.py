@@ -26,7 +26,7 @@ _PORTS = {"http": ":80", "https": ":443"}
 """The port of an origin that names none (RFC 6454, section 4)."""
 
 
-def host_of(authority: str) -> str | None:
+def authority_host(authority: str) -> str | None:
     """The name in `name` or `name:port`, also for `[::1]:port`; None for anything else."""
     found = _AUTHORITY.fullmatch(authority.lower())
     return found[1] if found else None
@@ -35,7 +35,7 @@ def host_of(authority: str) -> str | None:
 def origin_host(origin: str) -> str | None:
     """The host of `scheme://host:port`; None for anything else, such as `null`."""
     scheme, colon, authority = origin.partition("://")
-    return host_of(authority) if colon and scheme else None
+    return authority_host(authority) if colon and scheme else None
 
 
 def is_same_origin(origin: str, authority: str, *, https: bool) -> bool:
@@ -55,12 +55,12 @@ def is_same_origin(origin: str, authority: str, *, https: bool) -> bool:
 
 
 def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """The hosts that an application lists, each as `host_of` reads it from a request."""
+    """The hosts that an application lists, each as `authority_host` reads it from a request."""
     if isinstance(hosts, str):
         raise CallerError("`hosts` is a list: write hosts=['ai.example.com'].")
     found = frozenset(host.lower() for host in hosts)
     for host in found:
-        if host_of(host) != host:
+        if authority_host(host) != host:
             raise CallerError(
                 f"`hosts` has {host!r}: write ai.example.com, without scheme and port. "
                 "There is no wildcard; list each host."

@@ -150,7 +150,7 @@ def options(body: Json) -> Json:
 
 def _functions(body: Json) -> list[Json]:
     """The tools that the client executes. Anthropic's own tools have another type."""
-    tools = request_fields.declared_tools(body)
+    tools = request_fields.request_tools(body)
     return [tool for tool in tools if tool.get("type") in (None, "custom")]
 
 

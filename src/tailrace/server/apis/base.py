@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import encoded
+from tailrace.core.json_pieces import object_pieces
 from tailrace.core.values import Json
 from tailrace.history.agreement import Read, agreement
 from tailrace.ports import RunInfo
@@ -180,7 +180,9 @@ class HttpApi:
         if look.weight <= LARGE_BYTES:
             return json_response(view(look.state, *which))
         key = (run_id, view.__name__, look.state.sequence_number, *which)
-        make = partial(build, look.weight, lambda: SharedBytes(encoded(view(look.state, *which))))
+        make = partial(
+            build, look.weight, lambda: SharedBytes(object_pieces(view(look.state, *which)))
+        )
         return LargeJsonResponse(await self.runs.streams.answers.get(key, make))
 
     def stream(
@@ -243,7 +245,7 @@ class OneWayApi(HttpApi):
             return failed
         if look.weight <= LARGE_BYTES:
             return json_response(made)
-        return LargeJsonResponse(await build(look.weight, lambda: SharedBytes(encoded(made))))
+        return LargeJsonResponse(await build(look.weight, lambda: SharedBytes(object_pieces(made))))
 
     async def _ended_or_left(self, request: Request, run_id: str) -> None:
         self.abandoned.waits(run_id)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
-from tailrace.core.json_pieces import entries
+from tailrace.core.json_pieces import entry_pieces
 from tailrace.core.run_object import client_view
 from tailrace.core.tool_output import OCTETS
 from tailrace.history.content import PICTURES
@@ -96,7 +96,8 @@ class NativeApi(HttpApi):
             Route("/threads/{thread_id}", self.thread_runs, methods=["GET"]),
             Route("/threads/{thread_id}", self.delete_thread, methods=["DELETE"]),
             Route("/threads/{thread_id}/runs", self.start_in_thread, methods=["POST"]),
-            # Not `thread_id`, which tools take for a thread that exists.
+            # Not `thread_id`: by that name, OpenAPI tools (schemathesis) expect a thread that
+            # exists. This stream waits for the first run of a new thread.
             Route("/threads/{thread}/events", self.thread, methods=["GET"]),
             Route("/runs", self.start, methods=["POST"]),
             Route("/runs/{run_id}", self.show, methods=["GET"]),
@@ -165,7 +166,7 @@ class NativeApi(HttpApi):
         if weight <= LARGE_BYTES:
             return json_response(wire.messages(chain))
         make = partial(
-            build, weight, lambda: SharedBytes([b"[", *entries(wire.messages(chain)), b"]"])
+            build, weight, lambda: SharedBytes([b"[", *entry_pieces(wire.messages(chain)), b"]"])
         )
         return LargeJsonResponse(await make())
 

@@ -70,7 +70,7 @@ def options(body: dict[str, Any]) -> dict[str, Any]:
         named["reasoning"] = {"effort": effort}
     if (shape := request_fields.optional(body, "response_format", dict)) is not None:
         named["text"] = {"format": _flat(shape)}
-    named["tools"] = [_flat(declared_tool) for declared_tool in request_fields.declared_tools(body)]
+    named["tools"] = [_flat(declared_tool) for declared_tool in request_fields.request_tools(body)]
     if isinstance(body.get("tool_choice"), dict):
         named["tool_choice"] = _flat(body["tool_choice"])
     return request_fields.renamed_options(named, names)

@@ -23,7 +23,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError, Stopping, TailraceError
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.access.admission import admitted
@@ -258,4 +258,4 @@ def _error(error: TailraceError) -> Json:
 
 
 async def _send(send: Send, event: Json) -> None:
-    await send({"type": "websocket.send", "text": msgspec.json.encode(event).decode()})
+    await send({"type": "websocket.send", "text": json_text(event)})

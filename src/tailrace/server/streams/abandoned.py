@@ -148,7 +148,7 @@ class AbandonedRuns:
             run = await self._runs.find(run_id)
             if run is None or run.ended_at is not None:
                 return
-            followed = await self._runs.followers.are_anywhere(run_id)
+            followed = await self._runs.followed_elsewhere.is_followed(run_id)
         except TailraceError as error:
             _log_not_cancelled(run_id, error)
             return

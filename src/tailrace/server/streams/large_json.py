@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import Receive, Scope, Send
 
-from tailrace.core.json_pieces import cut
+from tailrace.core.json_pieces import cut_pieces
 from tailrace.runtime.event_log.offload import SharedBytes
 from tailrace.server.transport.asgi import reset
 from tailrace.server.transport.connections import WRITE_SECONDS
@@ -23,7 +23,7 @@ class LargeJsonResponse:
         size = b"%d" % self._parts.size
         headers = [(b"content-type", b"application/json"), (b"content-length", size)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        pieces = cut(self._parts.parts) if scope["method"] != "HEAD" else ()
+        pieces = cut_pieces(self._parts.parts) if scope["method"] != "HEAD" else ()
         try:
             for piece in pieces:
                 async with asyncio.timeout(WRITE_SECONDS):

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import SEND_BYTES, cut
+from tailrace.core.json_pieces import SEND_BYTES, cut_pieces
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
@@ -140,7 +140,7 @@ class RunStream:
     def _open_with(self, preamble: bytes, opening: SharedBytes) -> bytes:
         """Send this before the events, in bounded pieces; returns the first piece."""
         self._opening = opening  # other clients share it while this client reads it
-        self._pieces = cut(chain((preamble,), opening.parts))
+        self._pieces = cut_pieces(chain((preamble,), opening.parts))
         self._piece = next(self._pieces, None)
         return self._next_piece()
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from starlette.types import Receive, Scope, Send
 
 from tailrace.core.errors import Stopping, StorageBusy, TailraceError
-from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
+from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut_pieces
 from tailrace.runtime.event_log.store_retry import limit_of_wait, within
 from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.server.access.guard import STORE_SECONDS, failure
@@ -175,7 +175,7 @@ class SseResponse(Connection):
                 more = chunk is not None and not source.over
                 if chunk is not None and len(chunk) > 2 * PIECE_BYTES:
                     # Larger than a read of the log: clients at the same event share the chunk.
-                    for piece in cut((chunk,), PIECE_BYTES):
+                    for piece in cut_pieces((chunk,), PIECE_BYTES):
                         await self._write(send, piece, more=True)
                     chunk = None
                 if chunk or not more:

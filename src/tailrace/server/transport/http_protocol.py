@@ -86,7 +86,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._left()
 
     def watch_client(self, left: Callable[[], None]) -> bool:
-        """Call this when the client leaves. False if that needs `receive`.
+        """Call `left` when the client leaves. False if that needs `receive`.
 
         An open stream needs no task for it then. A closed connection is noticed only while it is
         read, and `receive` reads the rest of a body.
@@ -97,7 +97,7 @@ class BoundedHttp(HttpToolsProtocol):
         return True
 
     def unwatch_client(self, left: Callable[[], None]) -> None:
-        """Do not call this again. The connection may have begun its next stream already."""
+        """Forget the function given to `watch_client`, unless the next stream has replaced it."""
         if self._left == left:
             self._left = None
 

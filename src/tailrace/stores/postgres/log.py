@@ -21,6 +21,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, Head, NewRun, RunInfo, Snapshot, StateSource
 from tailrace.ports.store import FORGET_SECONDS
+from tailrace.stores.limits import EXPIRED_AT_ONCE
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.pool import PostgresPool
 from tailrace.stores.postgres.replica import Replica
@@ -42,9 +43,6 @@ from tailrace.stores.rows import (
 )
 
 T = TypeVar("T")
-
-EXPIRED_AT_ONCE = 1_000
-"""Most runs that one call of `expired` returns."""
 
 SLOW_EVENTS = 150
 """From this many events on, a thread decodes them, so that the event loop can go on."""

@@ -28,7 +28,7 @@ DEFAULT_SCHEMA = "tailrace"
 # batches: no foreign key, which would cost a lookup and a lock for each row. A deletion takes the
 # run's row first, so that no append can follow. Rows stay whole in their page while they fit;
 # larger values go out of line uncompressed, because compressing costs more than writing.
-FIRST = """
+TABLES = """
 create table @runs (
     run_id          text collate "C" primary key,
     number          bigint not null generated always as identity,
@@ -105,7 +105,7 @@ alter table @blobs alter data set storage external;
 """
 
 # Runs to forget.
-SECOND = """
+RUNS_TO_FORGET = """
 alter table @runs add column forget boolean not null default false;
 create index runs_to_forget on @runs (ended_at) where ended_at is not null and forget;
 """
@@ -113,7 +113,7 @@ create index runs_to_forget on @runs (ended_at) where ended_at is not null and f
 # Which run uses which blob. `unused_since` is null while a run uses the blob; changing either needs
 # a lock on the blob's row. The users of existing blobs are unknown: a user that is not a run keeps
 # these blobs.
-THIRD = """
+BLOB_USES = """
 create table @blob_uses (
     run_id text collate "C",
     sha256 text collate "C",
@@ -126,14 +126,14 @@ create index blobs_unused on @blobs (unused_since) where unused_since is not nul
 """
 
 # The tables stay. Joined rows hold frames from now on, which older versions cannot read.
-FOURTH = """
+JOINED_FRAMES = """
 comment on column @batches.public is 'JSON lines; in joined rows, frames of the native stream';
 """
 
 # Runs that wait for people. `parked` is 1 while a run waits for a letter without a lease, and 2
 # when a letter came. Its worker then has the lease for `first_go` seconds. The index for claims
 # leaves parked runs out, because there may be thousands.
-FIFTH = """
+PARKED_RUNS = """
 alter table @runs add column parked smallint not null default 0;
 alter table @runs add column first_go double precision not null default 0;
 drop index @runs_alive;
@@ -142,14 +142,14 @@ create index runs_woken on @runs (worker) where ended_at is null and parked = 2;
 """
 
 # Workers claim no run of a protocol that is newer than their own.
-SIXTH = "alter table @runs add column protocol integer not null default 1"
+PROTOCOL_OF_RUNS = "alter table @runs add column protocol integer not null default 1"
 
 # The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
-SEVENTH = "alter table @batches add column unpacked bigint"
+COMPRESSED_ROWS = "alter table @batches add column unpacked bigint"
 
 # Owners take turns when runs are claimed, and have limits of unfinished runs. Names that were used;
 # `token` finds a use whose answer was lost.
-EIGHTH = """
+TURNS_AND_USED_NAMES = """
 drop index @runs_alive;
 create index runs_alive on @runs (owner, number) where ended_at is null and parked <> 1;
 create index runs_open on @runs (owner) where ended_at is null;
@@ -162,14 +162,14 @@ create index used_in_order on @used (until);
 """
 
 # Runs that wait for the earlier runs of their thread.
-NINTH = """
+QUEUED_RUNS = """
 alter table @runs add column queued boolean not null default false;
 create index runs_not_ended on @runs (thread_id, owner, ordinal) where ended_at is null;
 """
 
 # A claim reads only runs that may be claimed. `look_at` is when a lease may have ended: never later
 # than `lease_until`, and moved by every other extension, because moving it writes every index.
-TENTH = """
+CLAIM_INDEXES = """
 alter table @runs add column look_at timestamptz not null default '-infinity';
 drop index @runs_alive;
 create index runs_free on @runs (owner, number)
@@ -182,7 +182,7 @@ create index runs_lost on @runs (look_at)
 # joined, so that retention can drop the partition. The rows of other runs are in the partition
 # `batches_live`. Statements name the partition that they need. `archived` is the day of a run whose
 # rows have moved.
-ELEVENTH = """
+DAILY_PARTITIONS = """
 alter table @batches rename to batches_live;
 alter index @batches_in_order rename to batches_live_in_order;
 alter table @batches_live add column ended_on date check (ended_on is null);
@@ -192,23 +192,33 @@ alter table @runs add column archived date;
 """
 
 # Ended runs whose rows are not joined yet.
-TWELFTH = """
+UNJOINED_RUNS = """
 create index runs_unjoined on @runs (ended_at)
     where ended_at is not null and archived is null and trimmed_to = 0 and not forget;
 """
 
 # Dense rows, which older versions cannot read: see `tailrace.stores.rows.DENSE_FROM`.
-THIRTEENTH = """
+DENSE_ROWS = """
 insert into @used select 'dense rows', now() + interval '1 day', ''
     where exists (select 1 from @runs);
 """
 
 MIGRATIONS = (
-    *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
-    ELEVENTH,
-    TWELFTH,
-    THIRTEENTH,
+    TABLES,  # 1
+    RUNS_TO_FORGET,  # 2
+    BLOB_USES,  # 3
+    JOINED_FRAMES,  # 4
+    PARKED_RUNS,  # 5
+    PROTOCOL_OF_RUNS,  # 6
+    COMPRESSED_ROWS,  # 7
+    TURNS_AND_USED_NAMES,  # 8
+    QUEUED_RUNS,  # 9
+    CLAIM_INDEXES,  # 10
+    DAILY_PARTITIONS,  # 11
+    UNJOINED_RUNS,  # 12
+    DENSE_ROWS,  # 13
 )
+"""In the order of the versions."""
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -8,6 +8,7 @@ A decision that needs other tables after a wait is therefore a second statement.
 from datetime import date
 
 from tailrace.core.codec import PROTOCOL
+from tailrace.stores.limits import LOST_AT_ONCE
 
 # --- runs and their events ----------------------------------------------------------------------
 
@@ -285,9 +286,6 @@ ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::
                 select from @runs as e where e.ended_at is null and e.thread_id = w.thread_id
                     and e.owner = w.owner and e.ordinal < w.ordinal))
 """  # noqa: S608
-
-LOST_AT_ONCE = 1_000
-"""Most lost runs that a claim chooses from."""
 
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
 # runs of an owner, $8 whether lost runs are claimed. Runs that wait are free (they have no worker)

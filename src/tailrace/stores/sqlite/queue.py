@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apsw
-import msgspec
 
 from tailrace.core.codec import PROTOCOL
+from tailrace.core.values import json_text
 from tailrace.ports import Claim, InboxLetter, Unread
+from tailrace.stores.limits import LOST_AT_ONCE
 from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-LOST_AT_ONCE = 1000
-"""Most lost runs that a claim chooses from."""
 
 # A released run has no worker. A run that still has a worker was lost, which counts an attempt.
 _CLAIM = (
@@ -77,7 +75,7 @@ def boot_id() -> str:
 
 def listed(values: list[str]) -> str:
     """Strings as one SQL parameter for `json_each`: there may be thousands."""
-    return msgspec.json.encode(values).decode()
+    return json_text(values)
 
 
 def claim(

@@ -25,7 +25,7 @@ WAL_LIMIT = 64 * 1024 * 1024
 """Above this size the checkpointer blocks the writers to reset the WAL."""
 
 # The first files have these tables and version 0: hence `if not exists`, here only.
-FIRST = """
+TABLES = """
 create table if not exists runs (
     run_id     text primary key,
     agent      text not null,
@@ -59,7 +59,7 @@ create table if not exists snapshots (
 # version without any event were never acknowledged: they are deleted. Each part gets a checksum of
 # its own, so that readers of public parts need not read private parts. A damaged row keeps its old
 # checksum and is still detected.
-SECOND = """
+OWNERS_AND_LETTERS = """
 create table runs_new (
     number          integer primary key autoincrement,
     run_id          text not null unique,
@@ -117,7 +117,7 @@ create table blobs (
 """
 
 # Runs to forget, and indexes for retention, which must skip the runs that it has trimmed already.
-THIRD = """
+RUNS_TO_FORGET = """
 alter table runs add column forget integer not null default 0;
 create index runs_to_trim on runs (ended_at) where ended_at is not null and trimmed_to = 0;
 create index runs_to_forget on runs (ended_at) where ended_at is not null and forget = 1;
@@ -125,7 +125,7 @@ create index runs_to_forget on runs (ended_at) where ended_at is not null and fo
 
 # Which run uses which blob. The users of existing blobs are unknown: a user that is no run keeps
 # these blobs.
-FOURTH = """
+BLOB_USES = """
 create table blob_uses (
     run_id text not null,
     sha256 text not null,
@@ -141,12 +141,12 @@ create index unused_blobs_in_order on unused_blobs (since);
 """
 
 # The tables stay. Joined rows hold frames from now on, which older versions cannot read.
-FIFTH = "select 1"
+JOINED_FRAMES = "select 1"
 
 # Runs that wait for people. `parked` is 1 while a run waits for a letter without a lease, and 2
 # when a letter came. Its worker then has the lease for `first_go` seconds. The index for claims
 # leaves parked runs out, because there may be thousands.
-SIXTH = """
+PARKED_RUNS = """
 alter table runs add column parked integer not null default 0;
 alter table runs add column first_go real not null default 0;
 drop index runs_alive;
@@ -155,13 +155,13 @@ create index runs_woken on runs (worker) where ended_at is null and parked = 2;
 """
 
 # Workers claim no run of a protocol that is newer than their own.
-SEVENTH = "alter table runs add column protocol integer not null default 1"
+PROTOCOL_OF_RUNS = "alter table runs add column protocol integer not null default 1"
 
 # The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
-EIGHTH = "alter table batches add column unpacked integer"
+COMPRESSED_ROWS = "alter table batches add column unpacked integer"
 
 # Owners take turns when runs are claimed, and have limits of unfinished runs. Names that were used.
-NINTH = """
+TURNS_AND_USED_NAMES = """
 drop index runs_alive;
 create index runs_alive on runs (owner) where ended_at is null and parked <> 1;
 create index runs_open on runs (owner) where ended_at is null;
@@ -170,13 +170,13 @@ create index used_in_order on used (until);
 """
 
 # Runs that wait for the earlier runs of their thread.
-TENTH = """
+QUEUED_RUNS = """
 alter table runs add column queued integer not null default 0;
 create index runs_not_ended on runs (thread_id, owner, ordinal) where ended_at is null;
 """
 
 # The newest small rows of all runs, without an index; see `tailrace.stores.sqlite.batches`.
-ELEVENTH = """
+FRESH_ROWS = """
 create table fresh (
     run_id           text not null,
     first_seq        integer not null,
@@ -192,7 +192,7 @@ create table fresh (
 
 # A claim reads only runs that may be claimed. `look_at` is when a lease may have ended: never later
 # than `lease_until`, and moved by every other extension, because moving it writes an index.
-TWELFTH = """
+CLAIM_INDEXES = """
 alter table runs add column look_at real not null default 0;
 drop index runs_alive;
 create index runs_free on runs (owner)
@@ -202,25 +202,35 @@ create index runs_lost on runs (lease_boot, look_at)
 """
 
 # `joined` is 1 when the rows of a run were joined after its end.
-THIRTEENTH = """
+UNJOINED_RUNS = """
 alter table runs add column joined integer not null default 0;
 create index runs_unjoined on runs (ended_at)
     where ended_at is not null and joined = 0 and trimmed_to = 0 and forget = 0;
 """
 
 # Dense rows, which older versions cannot read: see `tailrace.stores.rows.DENSE_FROM`.
-FOURTEENTH = """
+DENSE_ROWS = """
 insert into used select 'dense rows', unixepoch('subsec') + 86400
     where exists (select 1 from runs);
 """
 
 MIGRATIONS = (
-    *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
-    ELEVENTH,
-    TWELFTH,
-    THIRTEENTH,
-    FOURTEENTH,
+    TABLES,  # 1
+    OWNERS_AND_LETTERS,  # 2
+    RUNS_TO_FORGET,  # 3
+    BLOB_USES,  # 4
+    JOINED_FRAMES,  # 5
+    PARKED_RUNS,  # 6
+    PROTOCOL_OF_RUNS,  # 7
+    COMPRESSED_ROWS,  # 8
+    TURNS_AND_USED_NAMES,  # 9
+    QUEUED_RUNS,  # 10
+    FRESH_ROWS,  # 11
+    CLAIM_INDEXES,  # 12
+    UNJOINED_RUNS,  # 13
+    DENSE_ROWS,  # 14
 )
+"""In the order of the versions."""
 VERSION = len(MIGRATIONS)
 
 

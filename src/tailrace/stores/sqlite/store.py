@@ -1,7 +1,7 @@
 """The SQLite store: one file, used by one process or several.
 
-    store = await SqliteLog.open("tailrace.db")
-    store = await SqliteLog.open("sqlite:///tailrace.db?synchronous=full")
+    store = await SqliteStore.open("tailrace.db")
+    store = await SqliteStore.open("sqlite:///tailrace.db?synchronous=full")
 
 Nothing is kept in memory between two calls. Each transaction reads the last seq, the epoch and the
 next letter number. So another process, a kill or a full disk leaves no hole in the log.
@@ -36,6 +36,7 @@ from tailrace.ports import (
     Unread,
 )
 from tailrace.ports.store import FORGET_SECONDS
+from tailrace.stores.limits import EXPIRED_AT_ONCE
 from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
@@ -62,11 +63,8 @@ QUICK_ROW_BYTES = 1024 * 1024
 """Reads up to these sizes are done on the event loop. A row of this size is unpacked in a third of
 a millisecond."""
 
-EXPIRED_AT_ONCE = 1000
-"""Most runs that one call of `expired` returns."""
 
-
-class SqliteLog:
+class SqliteStore:
     """A `Store` in a file, or in `:memory:` for tests.
 
     `now` sets `created_at` and `ended_at`; leases use `boot_time` and `boot_id`.
@@ -103,7 +101,7 @@ class SqliteLog:
             raise
 
     @classmethod
-    async def open(cls, url_or_path: str | Path, **options: Any) -> SqliteLog:
+    async def open(cls, url_or_path: str | Path, **options: Any) -> SqliteStore:
         """Open the store at a path, or at a URL such as `sqlite:///file.db?synchronous=full`."""
         path, found = _parsed(str(url_or_path))
         options = found | options

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of
 from tailrace.testing.provider_rules.openai_errors import (
     RequestError,
     data_of,
@@ -95,14 +95,14 @@ def _mistral(messages: list[Any]) -> Iterator[RequestError]:
 
 def _ids(message: Any) -> list[str]:
     """The ids of a message's calls, even if the calls are invalid."""
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    calls = dict_of(message).get("tool_calls")
     listed = calls if isinstance(calls, list) else []
     found = [call.get("id") for call in listed if isinstance(call, dict)]
     return [ident for ident in found if isinstance(ident, str)]
 
 
 def _role(message: Any) -> Any:
-    return message.get("role") if isinstance(message, dict) else None
+    return dict_of(message).get("role")
 
 
 def _empty(param: str) -> RequestError:

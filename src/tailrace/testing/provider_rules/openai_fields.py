@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of
 from tailrace.testing.provider_rules.openai_errors import RequestError, kind_name, missing, mistaken
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -191,7 +191,7 @@ def chat_errors(request: Mapping[str, Any]) -> Iterator[RequestError]:
                 reason = f"'{name}' is only allowed when 'tools' are specified."
                 yield RequestError(f"Invalid value for '{name}': {reason}", name)
     choice = request.get("tool_choice")
-    yield from _choice(choice, names, choice.get("function") if isinstance(choice, dict) else None)
+    yield from _choice(choice, names, dict_of(choice).get("function"))
 
 
 # --- what they share ---------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _function(place: str, tool: Json, names: list[str]) -> Iterator[RequestError
     yield from _named(f"{place}.name", name)
     if schema is None:
         return
-    kind = schema.get("type") if isinstance(schema, dict) else None
+    kind = dict_of(schema).get("type")
     if kind != "object":
         reason = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
         yield _no_schema("function", name, reason, f"{place}.parameters")

@@ -20,16 +20,16 @@ from typing import Any
 from tailrace.ports.store import OpenStore
 from tailrace.testing.store_kit.blobs import BlobTests
 from tailrace.testing.store_kit.inbox import LetterTests
-from tailrace.testing.store_kit.keeping import KeepingTests
 from tailrace.testing.store_kit.log import AppendTests, ReadTests
 from tailrace.testing.store_kit.parking import ParkTests
 from tailrace.testing.store_kit.queue import ClaimTests
+from tailrace.testing.store_kit.retention import RetentionTests
 
 __all__ = ["EventLogKit", "OpenStore"]
 
 
 class EventLogKit(
-    AppendTests, ReadTests, KeepingTests, ClaimTests, ParkTests, LetterTests, BlobTests
+    AppendTests, ReadTests, RetentionTests, ClaimTests, ParkTests, LetterTests, BlobTests
 ):
     """Everything that a `Store` promises: its log, its queue, its inbox, its blobs."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, Message, Reasoning, ToolCall, ToolResult
+from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, Part, TaskNode, TextNode
 from tailrace.wire.ag_ui.frames import (
@@ -44,11 +44,6 @@ from tailrace.wire.ag_ui.items import (
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import PausingEncoder
 from tailrace.wire.projection import is_client, shown_parts, taken_back
-
-INTERRUPTED = ErrorInfo(
-    code="interrupted",
-    message="The answer was begun again after a fault; ask again with its `runId` to read it.",
-)
 
 
 class AgUiEncoder(PausingEncoder):
@@ -119,7 +114,7 @@ class AgUiEncoder(PausingEncoder):
     def _changed(self, task: TaskNode, event: Any) -> list[Frame]:
         if self._lost and any(map(is_sent, self._lost)):
             self._over = True
-            error = taken_back(event, INTERRUPTED)
+            error = taken_back(event, "ask again with its `runId` to read it")
             ended = event_frame("RUN_ERROR", message=error.message, code=error.code)
             return [*self._ends(), ended]
         if self._cut is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.core.data_url import read_data_url
 from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
-from tailrace.core.values import Json, text_or_none
+from tailrace.core.values import Json, dict_of, text_or_none
 from tailrace.history.content import HistoryPart, joined, plain
 from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, is_aside, read_input
 from tailrace.wire.base import Frame, frame_json
@@ -114,7 +114,7 @@ class _Messages:
 
 
 def _own_id(item: Any) -> str | None:
-    ident = item.get("id") if isinstance(item, dict) else None
+    ident = dict_of(item).get("id")
     return text_or_none(ident)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core import sse
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.events import AnyEvent, Private, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
@@ -232,7 +233,7 @@ class AgentsEncoder:
             name, kind = "message_output_created", "message_output_item"
             if isinstance(item, Reasoning):
                 name, kind = "reasoning_item_created", "reasoning_item"
-            raw = shown.item_json(self._sources, task, (node.output_index, shown.ITEM))
+            raw = shown.item_json(self._sources, task, (node.output_index, ITEM))
         else:
             return
         made = RunItem(type=kind, agent=_agent_of(task, node), raw_item=raw, output=output)

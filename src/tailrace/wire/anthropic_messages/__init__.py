@@ -27,7 +27,7 @@ from __future__ import annotations
 from tailrace.core.fold import State
 from tailrace.core.state_copy import copy_state
 from tailrace.wire.anthropic_messages.encoder import MessagesEncoder
-from tailrace.wire.anthropic_messages.envelope import frame
+from tailrace.wire.anthropic_messages.envelope import event_frame
 from tailrace.wire.anthropic_messages.object import message_object
 from tailrace.wire.base import Frame, ReplayFormat
 
@@ -42,7 +42,7 @@ class MessagesFormat(ReplayFormat):
     an input, so it gets a variant of the format.
     """
 
-    heartbeat: Frame = frame("ping")
+    heartbeat: Frame = event_frame("ping")
 
     def __init__(self, *, in_deltas: bool = False) -> None:
         """`in_deltas` is for pydantic-ai."""

@@ -24,14 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import msgspec
-
 from tailrace.core import events as ev
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTA_OF
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value, decoded
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.wire.projection import (
     file_link,
     image_link,
@@ -197,7 +195,7 @@ class ClientCallBlock:
         """The arguments."""
         text = self._text
         if not self._streams():
-            text = msgspec.json.encode(input_of(self._item, text)).decode()
+            text = json_text(input_of(self._item, text))
         return "input_json_delta", "partial_json", text
 
     def live(self) -> BlockDeltas:

@@ -22,7 +22,7 @@ from tailrace.wire.anthropic_messages.blocks import (
     blocks_of,
     part_block,
 )
-from tailrace.wire.anthropic_messages.envelope import frame
+from tailrace.wire.anthropic_messages.envelope import event_frame
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.projection import PART_EVENTS, taken_back, taken_over_by
@@ -107,7 +107,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         return any(block.is_ready() for block in blocks_of(root, node))
 
     def _interrupted(self, event: Any) -> list[Frame]:
-        return [message.failed(taken_back(event, message.INTERRUPTED))]
+        return [message.failed(taken_back(event, "ask for it again"))]
 
     def _answered(self, root: TaskNode, event: Any) -> list[Frame]:
         self._queue.extend(self._new_blocks(root, event))
@@ -164,7 +164,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         assert root is not None
         agent = taken_over_by(root, block.node.output_index)
         by = {} if agent is None else {"model": agent}
-        frames = [frame("content_block_start", index=self._index, content_block=start, **by)]
+        frames = [event_frame("content_block_start", index=self._index, content_block=start, **by)]
         self._head, self._live, self._cited = b"", block.live(), 0
         if delta is not None:
             kind, field, text = delta
@@ -193,7 +193,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         return frames
 
     def _end_of_block(self) -> list[Frame]:
-        stop = frame("content_block_stop", index=self._index)
+        stop = event_frame("content_block_stop", index=self._index)
         node = self._queue[0].node
         if not isinstance(node.item, Reasoning):
             return [stop]
@@ -201,4 +201,4 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         return [self._delta(type="signature_delta", signature=node.id), stop]
 
     def _delta(self, **delta: Any) -> Frame:
-        return frame("content_block_delta", index=self._index, delta=delta)
+        return event_frame("content_block_delta", index=self._index, delta=delta)

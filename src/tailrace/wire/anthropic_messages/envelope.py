@@ -17,15 +17,12 @@ from tailrace.core.items import (
     RawAnnotation,
 )
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, text_or_none
+from tailrace.core.values import Json, dict_of, text_or_none
 from tailrace.wire.base import Frame, safe_json
 from tailrace.wire.projection import Sources, awaits_client, model_name, token_counts
 
 _json = msgspec.json.Encoder().encode
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted", message="The answer was begun again after a fault; ask for it again."
-)
 CUT_CALL = ErrorInfo(code="incomplete_call", message="The message ended inside a tool call.")
 _CUT = ErrorInfo(code="cut", message="The stream ended before the answer did.")
 
@@ -64,7 +61,7 @@ _PLACES = {
 """Anthropic's citations of documents. The AI SDK fails on its other kinds."""
 
 
-def frame(kind: str, /, **fields: object) -> Frame:
+def event_frame(kind: str, /, **fields: object) -> Frame:
     """An event as a frame. The SDKs skip frames without an `event:` line."""
     return sse.frame(safe_json(_json({"type": kind, **fields})), event=kind)
 
@@ -84,7 +81,7 @@ def started(state: State) -> Frame:
         "stop_sequence": None,
         "usage": {"input_tokens": 0, "output_tokens": 0},
     }
-    return frame("message_start", message=message)
+    return event_frame("message_start", message=message)
 
 
 def stopped(state: State, reason: str) -> list[Frame]:
@@ -95,8 +92,8 @@ def stopped(state: State, reason: str) -> list[Frame]:
     if root.switches:
         delta["model"] = root.speaker
     return [
-        frame("message_delta", delta=delta, usage=_usage(state)),
-        frame("message_stop"),
+        event_frame("message_delta", delta=delta, usage=_usage(state)),
+        event_frame("message_stop"),
     ]
 
 
@@ -104,7 +101,7 @@ def failed(error: ErrorInfo) -> Frame:
     """The end of a stream that failed."""
     theirs = error.code if _THEIRS.fullmatch(error.code) else "api_error"
     kind = _ERRORS.get(error.code, theirs)
-    return frame("error", error={"type": kind, "message": error.message})
+    return event_frame("error", error={"type": kind, "message": error.message})
 
 
 def ended(state: State) -> list[Frame]:
@@ -188,7 +185,7 @@ def citation(sources: Sources, root: TaskNode, annotation: Annotation, at: int) 
 
 def _location(raw: Any) -> Json | None:
     """Anthropic's own location in a document, if it is well formed."""
-    kind = raw.get("type") if isinstance(raw, dict) else None
+    kind = dict_of(raw).get("type")
     if not isinstance(kind, str) or kind not in _PLACES:
         return None
     numbers = {name: raw.get(name) for name in _PLACES[kind]}

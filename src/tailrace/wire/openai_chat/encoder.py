@@ -5,8 +5,6 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from tailrace.core import events as ev
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
@@ -20,7 +18,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_chat.calls import OrderedCalls
@@ -40,10 +38,6 @@ from tailrace.wire.projection import (
     taken_back,
 )
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted",
-    message="The answer was begun again after a fault; follow the run again to get all of it.",
-)
 _PARTS = {kind: place for kind, place in PART_EVENTS.items() if place.kind not in ("image", "data")}
 """The events that add or end a part of a text lane."""
 _ITEMS = (ev.OutputItemAdded, ev.OutputItemDone, ev.ArgumentsDone)
@@ -189,7 +183,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
         return has_text(node)
 
     def _interrupted(self, event: Any) -> list[Frame]:
-        return failure(taken_back(event, INTERRUPTED))
+        return failure(taken_back(event, "follow the run again to get all of it"))
 
     # --- items ---------------------------------------------------------------------------------
 
@@ -265,7 +259,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
         if any(is_cut(node) for node in root.output()):
             return frames + failure(INCOMPLETE_CALL)
         if root.structured_output is not None and not self._chunks.has_answer:
-            text = msgspec.json.encode(root.structured_output["value"]).decode()
+            text = json_text(root.structured_output["value"])
             frames.append(self._chunks.text("content", root, text))
         reason = "tool_calls" if awaits_client(root) else "stop"
         return frames + self._chunks.finish(self._state, reason)

@@ -28,7 +28,6 @@ from tailrace.wire.openai_responses.cursors import (
     offset,
 )
 from tailrace.wire.openai_responses.object import (
-    INTERRUPTED,
     TOO_LONG,
     begun_response,
     empty_answer,
@@ -239,7 +238,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         return is_within(self._state, self._segment, node)
 
     def _interrupted(self, event: Any) -> list[ResponseEvent]:
-        return [("response.failed", {"response": self._failed(taken_back(event, INTERRUPTED))})]
+        error = taken_back(event, "retrieve the response to get all of it")
+        return [("response.failed", {"response": self._failed(error)})]
 
     def _failed(self, error: ErrorInfo) -> Json:
         return failed_response(self._state, error, self._segment)

@@ -21,8 +21,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import msgspec
-
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.data_url import data_type
 from tailrace.core.items import (
     Annotation,
@@ -39,7 +38,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode
 from tailrace.core.tool_arguments import is_json
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, json_text
 from tailrace.wire.projection import (
     Sources,
     block_text,
@@ -55,8 +54,6 @@ from tailrace.wire.projection import (
 
 EntryKey = tuple[int, int]
 """An entry of `output`: our item's index, and the block's index if it is an image, else `ITEM`."""
-
-ITEM = -1
 
 CONTAINER = "provider"
 """The container of a code interpreter. The API requires an id, and the real id is private."""
@@ -225,7 +222,7 @@ def cut_short(shown: Json) -> Json:
     if shown.get("status") != "in_progress":
         return shown
     if "result" in shown:
-        # No image is incomplete. The AI SDK requires a string as its result.
+        # The status of an image cannot be `incomplete`. The AI SDK requires a string as `result`.
         return {**shown, "status": "failed", "result": ""}
     return {**shown, "status": "incomplete"}
 
@@ -254,7 +251,7 @@ def sealed(kind: str, ident: str) -> str:
 
 def _wants_sealed(task: TaskNode) -> bool:
     options = task.facts.get("options")
-    include = options.get("include") if isinstance(options, dict) else None
+    include = dict_of(options).get("include")
     return isinstance(include, list) and SEALED_REASONING in include
 
 
@@ -325,7 +322,7 @@ def arguments_json(node: ItemNode) -> str:
         return text
     if not text or is_client(item):
         return text or "{}"
-    return text if is_json(text) else msgspec.json.encode(text).decode()
+    return text if is_json(text) else json_text(text)
 
 
 def content_json(sources: Sources, task: TaskNode, part: Part) -> Json:

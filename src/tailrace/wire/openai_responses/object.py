@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import Any
 
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, list_of
+from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import (
     ClientOutput,
@@ -22,7 +23,7 @@ from tailrace.history.inputs import (
     read_input,
 )
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, cut_short, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import cut_short, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.segments import (
     answer_items,
     approval_items,
@@ -42,10 +43,6 @@ from tailrace.wire.projection import (
     usage_of_run,
 )
 
-INTERRUPTED = ErrorInfo(
-    code="interrupted",
-    message="The answer was begun again after a fault; retrieve the response to get all of it.",
-)
 TOO_LONG = ErrorInfo(
     code="too_long",
     message="The response is too long to be streamed; retrieve it without `stream`.",
@@ -74,7 +71,7 @@ ECHOED: dict[str, tuple[type, ...]] = {
 }
 """The fields of a request that every response repeats, from the task's public `options`."""
 
-PARTS = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
+CONTENT_PARTS = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
 """The content parts of a message."""
 
 _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
@@ -158,7 +155,7 @@ def compaction_object(state: State) -> Json:
 
 def compaction_run(item: Any) -> str | None:
     """The run that a compaction item refers to; None for an item that is not of ours."""
-    reference = item.get("encrypted_content") if isinstance(item, dict) else None
+    reference = dict_of(item).get("encrypted_content")
     if not isinstance(reference, str):
         return None
     try:
@@ -194,7 +191,7 @@ def outputs_of(given: Any) -> dict[str, str]:
 
 
 def _kind(item: Any) -> Any:
-    return item.get("type") if isinstance(item, dict) else None
+    return dict_of(item).get("type")
 
 
 def _call_id(item: Json) -> str:
@@ -220,10 +217,10 @@ def _is_item(value: Any) -> bool:
     if not isinstance(value, dict) or is_aside(value):
         return False
     if "role" not in value:
-        return isinstance(value.get("type"), str) and value["type"] not in PARTS
+        return isinstance(value.get("type"), str) and value["type"] not in CONTENT_PARTS
     content = value.get("content")
     parts = list_of(content)
-    known = all(isinstance(part, dict) and part.get("type") in PARTS for part in parts)
+    known = all(isinstance(part, dict) and part.get("type") in CONTENT_PARTS for part in parts)
     return known and isinstance(content, str | list) and not value.keys() & _FOREIGN
 
 

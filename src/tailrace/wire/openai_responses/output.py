@@ -12,12 +12,13 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.approval_pauses import ITEM
 from tailrace.core.items import Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.values import Json
 from tailrace.wire.openai_responses import items as shown
-from tailrace.wire.openai_responses.items import ITEM, EntryKey
+from tailrace.wire.openai_responses.items import EntryKey
 from tailrace.wire.projection import (
     Sources,
     file_link,

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.core.approval_pauses import Pause
+from tailrace.core.approval_pauses import ITEM, Pause
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, dicts_of, list_of
+from tailrace.core.values import Json, dict_of, dicts_of, json_text, list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
-    ITEM,
     EntryKey,
     approval_id,
     arguments_json,
@@ -163,7 +162,7 @@ def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
     assert root is not None
     node = state.tasks[task_id].calls.get(request.call_id or "")
     label, name = "tailrace", "approval"
-    arguments = msgspec.json.encode({"message": request.message or ""}).decode()
+    arguments = json_text({"message": request.message or ""})
     if node is not None:
         assert isinstance(node.item, ToolCall)
         label, name, arguments = server_name(node.item), node.item.name, arguments_json(node)
@@ -249,7 +248,7 @@ def without_approvals(given: Any) -> Any:
 
 def is_own_approval(item: Any) -> bool:
     """Whether an item is a request of ours for an approval, or the answer to such a request."""
-    kind = item.get("type") if isinstance(item, dict) else None
+    kind = dict_of(item).get("type")
     if kind not in (APPROVAL_REQUEST, APPROVAL_RESPONSE):
         return False
     ident = item.get("id" if kind == APPROVAL_REQUEST else "approval_request_id")

@@ -197,7 +197,7 @@ def _added(node: ItemNode, stage: str) -> list[RunEvent]:
     item = node.item
     if isinstance(item, Message):
         start = RunEvent("text.start", {"messageId": item.id, "role": item.role, "stage": stage})
-        text = outputs.text_of(node)
+        text = outputs.item_text(node)
         return [start, _delta(node, text, stage)] if text else [start]
     if isinstance(item, ToolCall):
         return [RunEvent("tool.start", {**_call(node, item), "stage": stage})]
@@ -244,7 +244,7 @@ def _done(root: TaskNode, node: ItemNode, stage: str) -> list[RunEvent]:
     if isinstance(item, ToolResult):
         call_node = root.calls.get(item.call_id)
         call = _call(call_node or node, call_node.item if call_node else item)
-        output = outputs.tool_output(root, node, item)
+        output = outputs.tool_agent_output(root, node, item)
         return [RunEvent("tool.result", {**call, "stage": stage, "toolAgentOutput": output})]
     return []
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import UI_HINTS
-from tailrace.core.values import Json
+from tailrace.core.values import Json, json_text
 from tailrace.wire.projection import usage_of_run
 
 SUMMARY_CHARACTERS = 500
@@ -18,10 +16,10 @@ SUMMARY_CHARACTERS = 500
 STATUSES = ("success", "partial_success", "failed")
 RESULT_TYPES = ("execution_report", "clarification", "error_report", "unknown")
 
-INTERRUPTED = {"code": "interrupted", "message": "It was interrupted; another answer follows."}
+_SUPERSEDED = {"code": "interrupted", "message": "It was interrupted; another answer follows."}
 
 
-def text_of(node: ItemNode) -> str:
+def item_text(node: ItemNode) -> str:
     """The text of an item so far: the texts of its blocks, joined."""
     return "".join(_texts(node))
 
@@ -37,14 +35,14 @@ def worker_output(root: TaskNode, node: ItemNode) -> Json:
     """A message as `workerAgentOutput`, with the fields of a structured output that has them."""
     output: Json = {
         "status": "success",
-        "answer": text_of(node),
+        "answer": item_text(node),
         "key_points": [],
         "result_type": "unknown",
         "suggested_actions": [],
         "error": None,
     }
     if node.superseded:
-        return {**output, "status": "failed", "error": INTERRUPTED}
+        return {**output, "status": "failed", "error": _SUPERSEDED}
     if node.item.status != "completed":
         if root.status in ("failed", "cancelled"):
             return {**output, "status": "failed", "error": failure_of(root)}
@@ -108,7 +106,7 @@ def arguments_of(node: ItemNode | None) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def tool_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
+def tool_agent_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
     """A tool's result as `toolAgentOutput`."""
     call = root.calls.get(item.call_id)
     name = call.item.name if call is not None and isinstance(call.item, ToolCall) else ""
@@ -128,7 +126,7 @@ def _result_text(root: TaskNode, node: ItemNode, item: ToolResult) -> str:
     if item.error is not None:
         return item.error.message
     blocks = [block for block in _data(node) if block.name != UI_HINTS]
-    data = [msgspec.json.encode(block.data).decode() for block in blocks]
+    data = [json_text(block.data) for block in blocks]
     answers = [
         text
         for child in root.children

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.state import ENDED
-from tailrace.core.values import text_or_none
+from tailrace.core.values import dict_of, text_or_none
 from tailrace.history.inputs import InputItem, read_input
 from tailrace.wire.vercel_ui.object import waiting_call
 
@@ -20,7 +20,7 @@ def run_of(message: Any) -> str | None:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return None
     metadata = message.get("metadata")
-    named = metadata.get("task_id") if isinstance(metadata, dict) else None
+    named = dict_of(metadata).get("task_id")
     # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
     found = named if isinstance(named, str) else message.get("id")
     return text_or_none(found)
@@ -28,7 +28,7 @@ def run_of(message: Any) -> str | None:
 
 def is_cut(message: Any) -> bool:
     """Whether a page did not receive an answer of ours to the end of its run."""
-    metadata = message.get("metadata") if isinstance(message, dict) else None
+    metadata = dict_of(message).get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("task_id"), str):
         return False
     return metadata.get("status") not in ENDED

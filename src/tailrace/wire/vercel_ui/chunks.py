@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.citations import to_utf16
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.items import (
     Annotation,
     Data,
@@ -290,12 +291,12 @@ def tool_cut(call: ToolCall, arguments: str, text: str) -> Frame:
     return chunk("tool-input-error", **fields, input=arguments, errorText=text)
 
 
-def tool_output(call: ToolCall, result: ItemNode, children: Iterable[TaskNode]) -> Frame:
+def tool_result(call: ToolCall, result: ItemNode, children: Iterable[TaskNode]) -> Frame:
     """The result of a call: its blocks, then the sub-agents that worked on it."""
     if result.item.status != "completed":
         error = result.item.error  # type: ignore[union-attr]  # a ToolResult
-        text = "The tool was interrupted." if error is None else error.message or error.code
-        return tool_failed(call, text)
+        error = error or TOOL_INTERRUPTED
+        return tool_failed(call, error.message or error.code)
     output = [shown_block(part) for _, part in sorted(result.parts.items())]
     output += [
         {"type": "task", "task_id": child.task_id}

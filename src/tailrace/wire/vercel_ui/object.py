@@ -243,7 +243,7 @@ class UiMessage:
         if call is None:
             return []
         item, arguments = _call_of(call)
-        frames = [chunks.tool_output(item, node, self.root.children)]
+        frames = [chunks.tool_result(item, node, self.root.children)]
         if is_client(item):
             frames.insert(0, chunks.tool_input(item, arguments, is_answered=True))
         return frames

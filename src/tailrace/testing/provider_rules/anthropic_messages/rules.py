@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of
 
 if TYPE_CHECKING:
     from tailrace.testing.provider_rules import Issued
@@ -53,14 +53,14 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[str]:
     yield from _calls(turns)
     yield from _server_tools(turns, has_container=bool(request.get("container")))
     yield from _all_thinking(turns, issued)
-    # Of thinking that is adaptive, Anthropic asks no such thing ("Validation changes").
+    # Adaptive thinking does not have this rule (Anthropic's docs, "Validation changes").
     if (request.get("thinking") or {}).get("type") == "enabled":
         yield from _starts_with_thinking(turns)
 
 
 def _shape(index: int, message: Any, *, is_final: bool) -> Iterator[str]:
     place = f"messages.{index}"
-    role = message.get("role") if isinstance(message, dict) else None
+    role = dict_of(message).get("role")
     if role not in ("user", "assistant", "system"):
         yield f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"'
         return
@@ -78,7 +78,7 @@ def _shape(index: int, message: Any, *, is_final: bool) -> Iterator[str]:
 
 
 def _block(place: str, role: str, block: Any) -> Iterator[str]:
-    kind = block.get("type") if isinstance(block, dict) else None
+    kind = dict_of(block).get("type")
     if not isinstance(kind, str):
         yield f"{place}: Input should be a valid dictionary or object to extract fields from"
     elif kind == "tool_use":
@@ -116,7 +116,7 @@ def _block(place: str, role: str, block: Any) -> Iterator[str]:
 
 
 def _image(place: str, source: Any) -> Iterator[str]:
-    kind = source.get("type") if isinstance(source, dict) else None
+    kind = dict_of(source).get("type")
     if kind == "base64" and source.get("media_type") not in _IMAGES:
         yield (
             f"{place}.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', "

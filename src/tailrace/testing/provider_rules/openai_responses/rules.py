@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of
 from tailrace.testing.provider_rules.openai_errors import (
     RequestError,
     image_error,
@@ -161,7 +161,7 @@ def _message(place: str, item: Json) -> Iterator[RequestError]:
 
 def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[RequestError]:
     for index, part in enumerate(parts):
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = dict_of(part).get("type")
         here = f"{place}[{index}]"
         if kind not in allowed:
             quoted = [f"'{name}'" for name in allowed]

@@ -20,7 +20,7 @@ from tailrace.testing.store_kit.setup import (
 )
 
 
-class KeepingTests(StoreTests):
+class RetentionTests(StoreTests):
     """Listings, and what retention takes."""
 
     @pytest.mark.parametrize("limit", [1, 3, 100])

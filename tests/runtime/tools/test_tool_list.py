@@ -9,7 +9,7 @@ import pytest
 from tailrace import Tool, tool
 from tailrace.runtime.tools.from_functions import check_tools
 from tailrace.runtime.tools.parameters import InvalidTool
-from tailrace.runtime.tools.sources import open_tools
+from tailrace.runtime.tools.tool_list import open_tools
 
 
 async def test_the_tools_of_an_agent_have_different_names() -> None:

@@ -1,4 +1,4 @@
-"""Names the argument that a constructor does not have, and the nearest that it has."""
+"""The error of a constructor for an unknown keyword argument: it names the nearest known."""
 
 from __future__ import annotations
 

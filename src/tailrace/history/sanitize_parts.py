@@ -1,52 +1,12 @@
-"""Foreign lists for `sanitize`, as JSON: dicts, objects of an SDK, or a string.
-
-Invalid JSON items are removed later. A value that is not JSON is an error of the caller.
-"""
+"""Parts of messages for `sanitize`, as the API accepts them from a role."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tailrace.core.values import Json, json_text
 from tailrace.history.content import picture
-
-
-def as_json(items: Any) -> list[Any]:
-    """The entries of a list; a string is a message of the user."""
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    if isinstance(items, Mapping | bytes) or not isinstance(items, Iterable):
-        raise TypeError(f"Expected a list of items or messages, not {type(items).__name__}.")
-    return [_entry(index, item) for index, item in enumerate(items)]
-
-
-def _entry(index: int, item: Any) -> Any:
-    item = _dumped(item)
-    if isinstance(item, str):
-        return {"role": "user", "content": item}
-    if isinstance(item, dict):
-        changed = {
-            name: [_dumped(member) for member in value]
-            for name, value in item.items()
-            if isinstance(value, list) and any(hasattr(member, "model_dump") for member in value)
-        }
-        return {**item, **changed} if changed else item
-    if item is None or isinstance(item, int | float | list):
-        return item
-    raise TypeError(
-        f"Item {index} is neither a dict nor an object of an SDK: {type(item).__name__}."
-    )
-
-
-def _dumped(value: Any) -> Any:
-    """An object of OpenAI's or Anthropic's SDK as the SDK sends it."""
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        return value
-    excluded = getattr(value, "__api_exclude__", None)
-    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=excluded)
 
 
 def as_text(value: Any) -> str:
@@ -59,9 +19,6 @@ def short(ident: str, limit: int) -> str:
     if len(ident) <= limit:
         return ident
     return "call_" + hashlib.sha256(ident.encode()).hexdigest()[:32]
-
-
-# --- parts of messages ---------------------------------------------------------------------------
 
 
 def responses_parts(role: str, content: list[Any]) -> list[Json]:

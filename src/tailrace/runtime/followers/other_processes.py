@@ -25,7 +25,7 @@ _ANSWER = "follower of "
 logger = logging.getLogger("tailrace")
 
 
-class Followers:
+class FollowedElsewhere:
     """The runs that this process follows, and questions to the other processes of the store."""
 
     def __init__(self, store: Tokens, tails: Tails) -> None:
@@ -44,7 +44,7 @@ class Followers:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def are_anywhere(self, run_id: str) -> bool:
+    async def is_followed(self, run_id: str) -> bool:
         """Whether a process follows this run. It takes `ANSWER_SECONDS` if this process does not.
 
         A run that was followed a moment ago counts as well.
@@ -65,7 +65,10 @@ class Followers:
             except StorageError:
                 continue  # `outage` logs it, and there is another look
             except Exception:
-                logger.exception("other processes do not learn which runs are followed here")
+                logger.exception(
+                    "failed to answer which runs are followed here; other processes may cancel"
+                    " such runs as abandoned. If this repeats, restart this process"
+                )
 
     async def _answer(self) -> None:
         if not len(self._tails):
