@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -61,6 +63,37 @@ def test_every_event_item_and_error_is_public() -> None:
     for name, value in vars(errors).items():
         if inspect.isclass(value) and value.__module__ == errors.__name__:
             assert name in public, name
+
+
+NOT_PUBLIC = {
+    "AuthFailed": "an answer to an HTTP request",
+    "BodyTimeout": "an answer to an HTTP request",
+    "ConnectionExpired": "a message of a WebSocket",
+    "KeyReused": "an answer to an HTTP request",
+    "PreviousResponseNotFound": "an answer of `/v1/responses`",
+    "ThreadNotFound": "an answer of `/v1/messages`",
+    "TooManyBodies": "an answer to an HTTP request",
+    "Unauthorized": "an answer to an HTTP request",
+    "_TooDeep": "the model reads it as the result of a call",
+}
+"""Errors that no call of the library raises, and where they appear instead."""
+
+
+def below(cls: type) -> Iterator[type]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def test_every_error_that_a_call_can_raise_is_public() -> None:
+    for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
+        if "__main__" not in module.name:
+            importlib.import_module(module.name)
+    public = importlib.import_module("tailrace.errors")
+    found = {each for each in below(errors.TailraceError) if each.__module__[:8] == "tailrace"}
+    assert {each.__name__ for each in found} - set(public.__all__) == set(NOT_PUBLIC)
+    for each in found:  # and not another error of the same name
+        assert each.__name__ in NOT_PUBLIC or getattr(public, each.__name__) is each
 
 
 def test_the_tree_of_errors_has_every_class_below_its_base() -> None:

@@ -169,7 +169,7 @@ class Tailrace:
     def _runs(self) -> Runs:
         """The runs, while the application is running."""
         if self._opened is None:
-            raise RuntimeError("Not running: use `async with app.running()`, or serve it.")
+            raise CallerError("Not running: use `async with app.running()`, or serve it.")
         return self._opened
 
     async def start(
