@@ -12,12 +12,25 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import tailrace
-from tailrace import Run, Tailrace, Task
+from tailrace import (
+    Agent,
+    CallWriter,
+    Context,
+    MessageWriter,
+    PendingCall,
+    ReasoningWriter,
+    Result,
+    Run,
+    Tailrace,
+    Task,
+    Tool,
+)
 from tailrace.core import errors, events, items
 from tailrace.wire.formats import FORMATS
 
@@ -79,7 +92,7 @@ NOT_PUBLIC = {
 """Errors that no call of the library raises, and where they appear instead."""
 
 
-def below(cls: type) -> Iterator[type]:
+def below(cls: type[Any]) -> Iterator[type[Any]]:
     for each in cls.__subclasses__():
         yield each
         yield from below(each)
@@ -182,7 +195,9 @@ def test_every_public_name_is_explained_in_the_docs() -> None:
 
 def public_names(cls: type) -> set[str]:
     """The methods, properties and fields of a class that do not begin with `_`."""
-    fields = re.findall(r"\bself\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(cls))
+    own = [base for base in cls.__mro__ if base.__module__.startswith("tailrace.")]
+    code = "".join(map(inspect.getsource, own))
+    fields = re.findall(r"\bself\.(\w+)(?:: [^=\n]+)? = ", code)
     return {name for name in (*dir(cls), *fields) if not name.startswith("_")}
 
 
@@ -194,13 +209,26 @@ def named_in_table(page: str, first_cell: str) -> list[str]:
     return re.findall(r"`(?:a?wait |async with )?(\w+)", cells)
 
 
-def test_the_page_about_own_loops_explains_every_name_of_a_task() -> None:
-    assert sorted(named_in_table("how-to/own-loop.md", "`task`")) == sorted(public_names(Task))
+TABLES: dict[type, tuple[str, str]] = {
+    Tailrace: ("api.md", "app"),
+    Run: ("api.md", "run"),
+    Result: ("api.md", "result"),
+    Agent: ("agents.md", "agent"),
+    Context: ("tools.md", "ctx"),
+    Tool: ("tools.md", "tool"),
+    Task: ("how-to/own-loop.md", "task"),
+    MessageWriter: ("how-to/own-loop.md", "message"),
+    ReasoningWriter: ("how-to/own-loop.md", "thinking"),
+    CallWriter: ("how-to/own-loop.md", "call"),
+    PendingCall: ("how-to/own-loop.md", "pending"),
+}
+"""The page that explains each name of a class, and the first cell of its table."""
 
 
-def test_the_page_of_the_public_api_explains_every_name_of_an_application_and_a_run() -> None:
-    assert sorted(named_in_table("api.md", "`app`")) == sorted(public_names(Tailrace))
-    assert sorted(named_in_table("api.md", "`run`")) == sorted(public_names(Run))
+@pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
+def test_a_table_of_the_docs_explains_every_name_of_a_class(cls: type) -> None:
+    page, variable = TABLES[cls]
+    assert sorted(named_in_table(page, f"`{variable}`")) == sorted(public_names(cls))
 
 
 def test_the_layout_is_what_the_folder_holds() -> None:

@@ -221,7 +221,7 @@ class Tailrace:
     def _open_models(self) -> None:
         for agent in self.agents.values():
             if isinstance(agent, Agent):
-                agent.open_models(open_model)
+                agent._open_models(open_model)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -258,7 +258,7 @@ class Tailrace:
                 await runs.close()
                 for agent in self.agents.values():
                     if isinstance(agent, Agent):
-                        await agent.close()
+                        await agent._close()  # noqa: SLF001
                 self._opened = self._server = None
 
     def _built(self, store: Store, bus: Bus) -> tuple[Runs, Server]:

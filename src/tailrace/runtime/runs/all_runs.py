@@ -239,7 +239,7 @@ class Runs:
 
     def allowed_options(self, agent: str, options: Any) -> Any:
         """The options of a run, as far as its agent allows them."""
-        allowed = getattr(self.agents[agent], "allowed_options", None)
+        allowed = getattr(self.agents[agent], "_allowed_options", None)
         return allowed(options) if allowed is not None and isinstance(options, dict) else options
 
     def check_agent(self, agent: str, param: str | None = None) -> None:

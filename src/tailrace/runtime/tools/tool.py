@@ -101,7 +101,7 @@ class Context:
             )
         return await self._ask(agent, prompt)
 
-    def sending(self, send: Callable[[Notify], None]) -> Context:
+    def _sending(self, send: Callable[[Notify], None]) -> Context:
         """The same context for one attempt of a call, whose progress goes to `send`."""
         return Context(
             self.task, self.call_id, agent=self.agent, deps=self.deps, send=send, ask=self._ask
@@ -288,7 +288,7 @@ class Tool:
         """Run the function in a task of its own: the run need not wait until it gives up."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Streamed | Output | Raised] = asyncio.Queue()
-        own = context.sending(partial(from_any_thread, loop, events))
+        own = context._sending(partial(from_any_thread, loop, events))  # noqa: SLF001
         body = loop.create_task(self._run(arguments, own, events), name=f"tool {self.name}")
         left = self.timeout
         try:

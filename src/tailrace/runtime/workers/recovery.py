@@ -97,9 +97,9 @@ def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
 def resume(agent: object, task: Task, reason: str) -> None:
     """Make a run that its worker left ready for its restartable agent.
 
-    An agent may have a `begin_again` of its own.
+    An `Agent` begins again in its own way.
     """
-    getattr(agent, "begin_again", begin_again)(task, reason)
+    getattr(agent, "_begin_again", begin_again)(task, reason)
 
 
 def begin_again(task: Task, reason: str = WORKER_LOST) -> None:
