@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, InvalidValue, StreamTooLarge, TailraceError
+from tailrace.core.values import quoted
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -98,7 +99,7 @@ async def read_json(request: Request) -> dict[str, Any]:
 def _object(body: bytes) -> dict[str, Any]:
     value = decode_json(body)
     if not isinstance(value, dict):
-        raise CallerError("The body must be a JSON object.")
+        raise CallerError(f"The body is {quoted(value)}; send a JSON object.")
     return value
 
 

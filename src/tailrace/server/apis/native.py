@@ -20,6 +20,7 @@ from tailrace.core.ids import check_id
 from tailrace.core.json_pieces import entries
 from tailrace.core.run_object import client_view
 from tailrace.core.tool_output import OCTETS
+from tailrace.core.values import quoted
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.agents.descriptions import agent_info
@@ -248,7 +249,7 @@ class NativeApi(HttpApi):
         seq = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
         if seq < 1:
             raise CallerError(
-                f"`at` is {text[:40]!r}; it must be from 1 to {info.last_seq}.", param="at"
+                f"`at` is {quoted(text)}; it must be from 1 to {info.last_seq}.", param="at"
             )
         if seq > info.last_seq:
             raise NotFound(
@@ -323,9 +324,7 @@ class NativeApi(HttpApi):
         root = request.scope.get("root_path", "")
         path = unquote(asked.partition("?")[0]).removeprefix(root)
         if not _STREAM_PATH.fullmatch(path):
-            raise CallerError(
-                "`path` must be /runs/{id}/events or /threads/{id}/events.", param="path"
-            )
+            raise request_fields.wrong("path", asked, "/runs/{id}/events or /threads/{id}/events")
         principal = admitted.get().principal
         if principal is None:
             raise NotFound(
