@@ -111,7 +111,7 @@ def decode_json(body: bytes) -> Any:
         text = body.decode()
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CallerError(f"The body is not JSON: {error}.") from error
+        raise CallerError(f"The body is not JSON: {error}. Correct it.") from error
     except ValueError as error:  # Python's limit on digits
         raise CallerError("A number in the body has too many digits; send a string.") from error
     except RecursionError as error:

@@ -207,8 +207,9 @@ def response_metadata(body: Body) -> dict[str, str] | None:
     )
     if not fits:
         raise CallerError(
-            f"`metadata` must have up to {_METADATA_PAIRS} strings of {_METADATA_VALUE} "
-            f"characters, with names of up to {_METADATA_KEY} characters.",
+            f"`metadata` is too large, or has other values than strings; send up to "
+            f"{_METADATA_PAIRS} strings of {_METADATA_VALUE} characters, with names of up to "
+            f"{_METADATA_KEY} characters.",
             param="metadata",
         )
     return found
