@@ -138,6 +138,15 @@ OF_THE_PROCESS = {
 }
 """Lines that are about no single run, and what they are about."""
 
+WITHOUT_ALL_FIELDS = {
+    "buses/redis/bus.py:publish": "a bus has the id of a run and its events",
+    "runtime/followers/tail.py:_report_failure": "a tail has the id of a run and its newest events",
+    "runtime/workers/watchdog.py:_blocked": "a guess, which names an agent",
+    "server/router.py:_call": "what the path of the request names",
+    "server/streams/thread_stream.py:log_extra": "the thread; its runs have lines of their own",
+}
+"""Where agent or thread could only be learned by reading the store."""
+
 
 def log_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
     """Each call of a logger, with its module and function."""
@@ -182,3 +191,49 @@ def test_a_log_line_has_the_run_that_it_is_about() -> None:
     assert lacking == set()
     places = {name for place, _ in found for name in (place, place.partition(":")[0])}
     assert known <= places
+
+
+def calls_of_about_run(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Each call of `about_run`, with its module and function."""
+    where = path.relative_to(SOURCE).as_posix()
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "about_run":
+                    yield f"{where}:{function.name}", node
+
+
+def has_all_fields(call: ast.Call) -> bool:
+    """Whether a line gets run, agent and thread: three values, or the row of the run."""
+    given = [ast.unparse(each) for each in call.args]
+    is_row = (
+        len(given) == 1 and not call.keywords and not given[0].split(" or ")[0].endswith("run_id")
+    )
+    names = {keyword.arg for keyword in call.keywords}
+    is_starred = len(given) == 2 and given[1].startswith("*")
+    return is_row or is_starred or len(given) + len(names) == 3
+
+
+def test_a_log_line_has_the_agent_and_the_thread_where_they_are_known() -> None:
+    found = [each for path in modules() for each in calls_of_about_run(path)]
+    assert len(found) > 10
+    lacking = {place for place, call in found if not has_all_fields(call)}
+    assert lacking == set(WITHOUT_ALL_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("code", "has_all"),
+    [
+        ("about_run(run)", True),
+        ("about_run(run or run_id)", True),
+        ("about_run(claim.run_id, claim.agent, thread_id)", True),
+        ("about_run(self._run_id, *self._names)", True),
+        ("about_run(run_id)", False),
+        ("about_run(claim.run_id, claim.agent)", False),
+        ("about_run(thread=thread_id)", False),
+    ],
+)
+def test_a_line_without_agent_or_thread_is_found(code: str, has_all: bool) -> None:
+    call = ast.parse(code, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert has_all_fields(call) == has_all

@@ -201,7 +201,7 @@ class NativeApi(HttpApi):
         run = await self._started({**body, **request.path_params}, request, follows=bool(stream))
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
         if stream:
-            source = RunStream(self.runs, wire, run.run_id)
+            source = RunStream(self.runs, wire, run.run_id, about=run)
             return SseResponse(source, self.connections, {"location": here})
         started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
         answer = json_response(started, 201)
