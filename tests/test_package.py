@@ -29,8 +29,9 @@ HEAVY = (
 )
 
 
-def test_importing_it_loads_no_framework_database_or_provider() -> None:
-    code = "import tailrace, sys, json; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize("module", ["tailrace", "tailrace.errors"])
+def test_importing_it_loads_no_framework_database_or_provider(module: str) -> None:
+    code = f"import {module}, sys, json; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & set(HEAVY)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailrace.convert import transcode
     from tailrace.core.items import ErrorInfo, InputRequest, Usage
     from tailrace.core.tool_output import file, image
+    from tailrace.core.writers import MessageWriter, ReasoningWriter
     from tailrace.runtime.agents.agent import Agent
     from tailrace.runtime.agents.functions import restartable
     from tailrace.runtime.agents.limits import Limits
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.agents.sub_agents import ask_for_help
     from tailrace.runtime.diagnostics.failures import ToolError
     from tailrace.runtime.runs.run import Result, Run
-    from tailrace.runtime.tasks.call_writer import PendingCall
+    from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall
     from tailrace.runtime.tasks.inbox import receive
     from tailrace.runtime.tasks.task import Answer, Task
     from tailrace.runtime.tools.from_functions import streaming_tool, tool
@@ -45,13 +46,16 @@ __all__ = [
     "Agent",
     "Answer",
     "ApiKeys",
+    "CallWriter",
     "Context",
     "ErrorInfo",
     "InputRequest",
     "Limits",
     "Memory",
+    "MessageWriter",
     "PendingCall",
     "Principal",
+    "ReasoningWriter",
     "ResponsesCompat",
     "Result",
     "Run",
@@ -81,13 +85,16 @@ _HOMES = {
     "Agent": "tailrace.runtime.agents.agent",
     "Answer": "tailrace.runtime.tasks.task",
     "ApiKeys": "tailrace.server.access.auth",
+    "CallWriter": "tailrace.runtime.tasks.call_writer",
     "Context": "tailrace.runtime.tools.tool",
     "ErrorInfo": "tailrace.core.items",
     "InputRequest": "tailrace.core.items",
     "Limits": "tailrace.runtime.agents.limits",
     "Memory": "tailrace.runtime.agents.memory",
+    "MessageWriter": "tailrace.core.writers",
     "PendingCall": "tailrace.runtime.tasks.call_writer",
     "Principal": "tailrace.server.access.auth",
+    "ReasoningWriter": "tailrace.core.writers",
     "ResponsesCompat": "tailrace.server.repair_middleware",
     "Result": "tailrace.runtime.runs.run",
     "Run": "tailrace.runtime.runs.run",

@@ -169,7 +169,7 @@ class Tailrace:
     def _runs(self) -> Runs:
         """The runs, while the application is running."""
         if self._opened is None:
-            raise RuntimeError("Not running: use `async with app.running()`, or serve it.")
+            raise CallerError("Not running: use `async with app.running()`, or serve it.")
         return self._opened
 
     async def start(
@@ -221,7 +221,7 @@ class Tailrace:
     def _open_models(self) -> None:
         for agent in self.agents.values():
             if isinstance(agent, Agent):
-                agent.open_models(open_model)
+                agent._open_models(open_model)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -258,7 +258,7 @@ class Tailrace:
                 await runs.close()
                 for agent in self.agents.values():
                     if isinstance(agent, Agent):
-                        await agent.close()
+                        await agent._close()  # noqa: SLF001
                 self._opened = self._server = None
 
     def _built(self, store: Store, bus: Bus) -> tuple[Runs, Server]:

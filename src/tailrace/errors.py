@@ -1,4 +1,4 @@
-"""Every error that Tailrace raises on purpose.
+"""Every error that Tailrace raises on purpose in a call of its API.
 
 `TailraceError` is the base of all of them. `CallerError` is the caller's mistake, `StreamError` bad
 bytes from outside, `ProviderError` a model provider's fault, `StorageError` the store's. Each has a
@@ -8,6 +8,7 @@ stable `code`. The message says what to do next and holds no secret.
 from __future__ import annotations
 
 from tailrace.core.errors import (
+    BusUnavailable,
     CallerError,
     ConnectTimeout,
     FirstEventTimeout,
@@ -46,31 +47,39 @@ from tailrace.core.errors import (
     UnsupportedProtocol,
 )
 from tailrace.models import InvalidScript, NoRecording, UnknownModel
+from tailrace.models.transport import InvalidAddress, InvalidKey, MissingKey, MissingSdk
 from tailrace.ports import Trimmed
 from tailrace.runtime.diagnostics.failures import ToolError, ToolTimeout
-from tailrace.runtime.model_calls.request_check import InvalidRequest
+from tailrace.runtime.model_calls.request_check import InvalidRequest, UnknownTool
+from tailrace.runtime.runs.quota import LimitReached
 from tailrace.runtime.tasks.blobs import OutputTooLarge
 from tailrace.runtime.tools.from_mcp import McpUnavailable
 from tailrace.runtime.tools.parameters import InvalidArguments, InvalidTool
 
 __all__ = [
+    "BusUnavailable",
     "CallerError",
     "ConnectTimeout",
     "FirstEventTimeout",
     "IdleTimeout",
     "IllegalEvent",
+    "InvalidAddress",
     "InvalidArguments",
     "InvalidCursor",
     "InvalidFrame",
+    "InvalidKey",
     "InvalidRequest",
     "InvalidScript",
     "InvalidTool",
     "InvalidToolOutput",
     "InvalidValue",
     "KeyRefused",
+    "LimitReached",
     "MalformedEvent",
     "MalformedJson",
     "McpUnavailable",
+    "MissingKey",
+    "MissingSdk",
     "NoRecording",
     "NotDrained",
     "NotFound",
@@ -100,5 +109,6 @@ __all__ = [
     "UnknownCursor",
     "UnknownFormat",
     "UnknownModel",
+    "UnknownTool",
     "UnsupportedProtocol",
 ]

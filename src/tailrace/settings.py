@@ -458,9 +458,11 @@ def _file(path: Path, *, required: bool) -> dict[str, Any]:
             raise CallerError(f"There is no file of settings at {path}; check --config.") from None
         return {}
     except OSError as error:
-        raise CallerError(f"The settings in {path} cannot be read: {error.strerror}.") from error
+        raise CallerError(
+            f"The settings in {path} cannot be read: {error.strerror}. Check the path."
+        ) from error
     except ValueError as error:  # not TOML, not UTF-8; the message of tomllib shows no values
-        raise CallerError(f"{path} is not a TOML file: {error}.") from error
+        raise CallerError(f"{path} is not a TOML file: {error}. Correct it.") from error
     flat: dict[str, Any] = {}
     for name, value in found.items():
         flat |= (

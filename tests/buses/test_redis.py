@@ -15,8 +15,8 @@ from redis.asyncio import Redis as Client
 
 from tailrace.buses import mirror_of, open_bus
 from tailrace.buses.redis import connections, reader, writer
-from tailrace.buses.redis.bus import BusUnavailable, RedisBus
-from tailrace.core.errors import CallerError
+from tailrace.buses.redis.bus import RedisBus
+from tailrace.core.errors import BusUnavailable, CallerError
 from tailrace.ports import Bus
 from tailrace.testing.bus_kit import DEADLINE, RUN, ServerBusKit, heard, notices, until_heard
 from tailrace.testing.waiting import until

@@ -9,8 +9,8 @@ from zlib import crc32
 import pytest
 from redis.crc import key_slot
 
-from tailrace.buses.redis.bus import BusUnavailable, RedisBus
-from tailrace.core.errors import CallerError
+from tailrace.buses.redis.bus import RedisBus
+from tailrace.core.errors import BusUnavailable, CallerError
 from tailrace.core.events import Recorded
 from tailrace.testing.bus_kit import DEADLINE, notices, until_heard
 from tests.services import Redis, RedisCluster

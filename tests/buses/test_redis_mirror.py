@@ -18,6 +18,7 @@ from tailrace.buses.redis.mirror import RedisMirror
 from tailrace.core.fold import State
 from tailrace.core.sse import SseParser
 from tailrace.ports import Store
+from tailrace.runtime.diagnostics.log_fields import fields_of
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteStore
@@ -115,6 +116,8 @@ async def test_a_mirror_that_fails_is_reported_once_and_the_run_goes_on(
         await task.drain()
     assert caplog.text.count("mirroring run run_1 to Redis failed") == 1
     assert "no place" in caplog.text
+    [line] = [one for one in caplog.records if "mirroring run" in one.message]
+    assert fields_of(line) == {"run": "run_1", "agent": "a", "thread": "t"}
     await bus.close()
 
 

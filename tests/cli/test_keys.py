@@ -56,7 +56,7 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["revoke", "nothing"], "has no key 'nothing'"),
-        (["create", "a/b"], "`principal` must have"),
+        (["create", "a/b"], "`principal` is 'a/b'; it must have"),
         (["create", "ann", "--expires", "soon"], "'soon' is not a duration"),
         (["list", "--file", "nowhere/keys.json"], "nowhere/keys.json cannot be used"),
     ],

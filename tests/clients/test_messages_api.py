@@ -173,12 +173,12 @@ def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -
     [
         ({"messages": []}, "`messages` is empty; send at least one"),
         ({"messages": [{"role": "tool", "content": "?"}]}, "`messages[0].role` is 'tool'"),
-        ({"max_tokens": "many"}, "`max_tokens` must be a whole number"),
-        ({"system": 1}, "`system` must be a string"),
-        ({"tools": {}}, "`tools` must be a list"),
-        ({"temperature": "hot"}, "`temperature` must be a number"),
-        ({"thread": {"type": "fork"}}, "`thread.type` must be create or continue"),
-        ({"thread": {"type": "continue"}}, "`previous_message_id` must be a string"),
+        ({"max_tokens": "many"}, "`max_tokens` is 'many'; it must be a whole number"),
+        ({"system": 1}, "`system` is 1; it must be a string"),
+        ({"tools": {}}, "`tools` is an empty object; it must be a list"),
+        ({"temperature": "hot"}, "`temperature` is 'hot'; it must be a number"),
+        ({"thread": {"type": "fork"}}, "`thread.type` is 'fork'; it must be create or continue"),
+        ({"thread": {"type": "continue"}}, "`previous_message_id` is missing; it must be a string"),
     ],
 )
 def test_a_wrong_field_is_named(client: Anthropic, asked: Any, message: str) -> None:

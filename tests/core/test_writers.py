@@ -328,6 +328,7 @@ def test_large_content_is_not_repeated() -> None:
     message.finish()
     result = ResultWriter(book, finished_call(book).call_id)
     result.whole(Data(data=heavy))
+    assert result.blocks == [Data(data=heavy)]
     result.finish()
     ends = [one for one, _ in book.take() if isinstance(one, ev.OutputItemDone)]
     lists = [getattr(one.item, "block_list", getattr(one.item, "summary", None)) for one in ends]

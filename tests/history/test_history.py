@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tailrace.core import events as ev
+from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import (
     ErrorInfo,
@@ -454,7 +455,7 @@ def test_a_picture_that_the_provider_made_is_still_seen_when_its_call_cannot_go_
 def test_unknown_names_are_errors() -> None:
     wrong: Any
     for wrong in (("gemini", "drop"), ("openai_chat", "keep")):
-        with pytest.raises(ValueError, match=r"Unknown (API 'gemini'|mode 'keep')"):
+        with pytest.raises(CallerError, match=r"Unknown (API 'gemini'|mode 'keep')"):
             sent([Run()], *wrong)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 from openai.types.responses import ParsedResponseFunctionToolCall, ResponseReasoningItem
 
+from tailrace.core.errors import CallerError
 from tailrace.history import sanitize
 from tailrace.testing.provider_rules import (
     Issued,
@@ -64,11 +65,11 @@ def test_a_string_is_a_message_and_nonsense_is_an_error() -> None:
     assert sanitize([]) == chat([]) == NO_MESSAGE
     nonsense: Any
     for nonsense in ({"role": "user"}, 7, None, b"Hi"):
-        with pytest.raises(TypeError, match="Expected a list"):
+        with pytest.raises(CallerError, match="Expected a list"):
             sanitize(nonsense)
-    with pytest.raises(TypeError, match="Item 1 is neither a dict"):
+    with pytest.raises(CallerError, match="Item 1 is a value of type object"):
         sanitize([user(), object()])
-    with pytest.raises(ValueError, match="Unknown API 'gemini'"):
+    with pytest.raises(CallerError, match="Unknown API 'gemini'"):
         sanitize([user()], "gemini")  # type: ignore[arg-type]
 
 

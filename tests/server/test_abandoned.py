@@ -21,6 +21,7 @@ from tailrace.core.errors import StorageBusy
 from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
+from tailrace.runtime.diagnostics.log_fields import fields_of
 from tailrace.runtime.followers import other_processes
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.streams import abandoned
@@ -236,3 +237,5 @@ async def test_a_store_that_is_away_is_logged(
         run_id = await asking
         await asyncio.wait_for(tried.wait(), 10)
         assert f"run {run_id} has no client and was not cancelled" in caplog.text
+        [line] = [one for one in caplog.records if "was not cancelled" in one.message]
+        assert fields_of(line).keys() == {"run", "agent", "thread"}

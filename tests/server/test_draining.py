@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
-from tailrace.core.errors import Stopping
+from tailrace.core.errors import CallerError, Stopping
 from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.tasks.task import Task
@@ -207,5 +207,5 @@ async def test_a_drain_that_fails_at_a_signal_leaves_nothing_open(
             await failed.wait()
     finally:
         signal.signal(signal.SIGTERM, before)
-    with pytest.raises(RuntimeError, match="Not running"):
+    with pytest.raises(CallerError, match="Not running"):
         _ = app._runs

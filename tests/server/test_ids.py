@@ -41,7 +41,8 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str]:
         error = {"code": "invalid_request", "param": param, "message": answer.text}
     else:
         error = answer.json()["error"]
-    assert error["message"].startswith(f"`{error['param']}` must have 1 to 256 bytes")
+    assert error["message"].startswith(f"`{error['param']}` is '")
+    assert "; it must have 1 to 256 bytes" in error["message"]
     assert len(answer.content) < 500
     return answer.status_code, error["code"], error["param"]
 

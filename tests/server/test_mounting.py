@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 
 from tailrace.app import Tailrace
-from tailrace.core.errors import StorageBusy
+from tailrace.core.errors import CallerError, StorageBusy
 from tailrace.ports import Store
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores import open_store
@@ -52,7 +52,7 @@ def test_a_mounted_application_starts_with_the_first_request(tmp_path: Path) -> 
 
     for _ in range(2):  # it stops with its event loop, and starts again in the next
         asyncio.run(use())
-        with pytest.raises(RuntimeError, match="Not running"):
+        with pytest.raises(CallerError, match="Not running"):
             _ = app._runs
 
 
@@ -83,7 +83,7 @@ async def test_a_composed_lifespan_starts_and_stops_it_with_the_host(tmp_path: P
         async with client(host) as asking:
             assert (await asking.get("/ai/health")).status_code == 200
         assert app._runs is runs
-    with pytest.raises(RuntimeError, match="Not running"):
+    with pytest.raises(CallerError, match="Not running"):
         _ = app._runs
 
 

@@ -350,7 +350,7 @@ def test_an_unknown_choice_of_tools_is_refused(url: str, choice: dict[str, str])
     body = {"model": "hello", "max_tokens": 9, "messages": USER, "tool_choice": choice}
     answer = httpx.post(f"{url}/v1/messages", json=body, headers=KEY)
     assert answer.status_code == 400
-    assert "`tool_choice.type` must be auto, any, none or tool." in answer.text
+    assert "; it must be auto, any, none or tool." in answer.text
 
 
 @pytest.mark.parametrize(
@@ -568,13 +568,20 @@ def test_a_schema_of_the_answer_may_have_keywords_of_others(url: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("temperature", "1", "a number"),
-        ("max_output_tokens", 1.5, "a whole number"),
-        ("tool_choice", 5, "a string or an object"),
-        ("store", "no", "true or false"),
+        ("temperature", "1", "'1'; it must be a number"),
+        ("temperature", 3, "3; it must be from 0 to 2"),
+        ("max_output_tokens", 1.5, "1.5; it must be a whole number"),
+        ("max_output_tokens", 0, "0; it must be at least 1"),
+        ("tool_choice", 5, "5; it must be a string or an object"),
+        ("store", "no", "'no'; it must be true or false"),
+        ("input", {"text": "sk-secret"}, "an object; it must be a string or a list of items"),
+        ("input", None, "missing; it must be a string or a list of items"),
+        ("truncation", "x" * 200, f"'{'x' * 79}…; it must be auto or disabled"),
     ],
 )
-def test_a_wrong_type_names_the_right_type(url: str, name: str, value: Any, wanted: str) -> None:
+def test_a_wrong_field_is_named_with_its_value_and_the_right_values(
+    url: str, name: str, value: Any, wanted: str
+) -> None:
     body = {"model": "hello", "input": "?", name: value}
     answer = httpx.post(f"{url}/v1/responses", json=body, headers=KEY)
-    assert answer.json()["error"]["message"] == f"`{name}` must be {wanted}."
+    assert answer.json()["error"]["message"] == f"`{name}` is {wanted}."

@@ -16,6 +16,7 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
+from tailrace.runtime.diagnostics.log_fields import fields_of
 from tailrace.runtime.event_log import outage, store_retry
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.whole_state import whole_state
@@ -324,6 +325,9 @@ async def test_takeovers_are_logged(
         run_id = await app._runs.start("a", "?")
         await app._runs.cancel(run_id)
         assert f"run {run_id} (agent a) is ended here" in caplog.text
+        [line] = [one for one in caplog.records if "is ended here" in one.message]
+        info = await app._runs.info(run_id)
+        assert fields_of(line) == {"run": run_id, "agent": "a", "thread": info.thread_id}
         run_id = await app._runs.start("a", "?")
         store = app._runs.store
         (claim,) = await store.claim("lost", ["a"], 0.01)

@@ -117,7 +117,7 @@ async def test_a_model_is_replaced_for_the_length_of_a_run() -> None:
     }
     run = await run_agent(other, "?", model=models)
     assert run.assert_called("weather").arguments == {"prompt": "?"}
-    assert (other.opened, weather.opened) == (None, script)
+    assert (other._opened, weather._opened) == (None, script)
     with pytest.raises(CallerError, match=r"Unknown agent 'stylist'; use other, weather"):
         await run_agent(other, model={"stylist": script})
     with pytest.raises(CallerError, match="chooses its model itself"):

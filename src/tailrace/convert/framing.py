@@ -75,7 +75,8 @@ class _Lines:
             found = self._pieces(lines)
         if len(self._rest) > sse.MAX_PARSED_BYTES:
             raise StreamTooLarge(
-                f"The source has an event of more than {sse.MAX_PARSED_BYTES} bytes."
+                f"The source has an event of more than {sse.MAX_PARSED_BYTES} bytes. "
+                "Put each event on a line of its own."
             )
         return found
 

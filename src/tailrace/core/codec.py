@@ -130,7 +130,9 @@ def encode_event(event: AnyEvent) -> bytes:
             "The event has a string with a lone surrogate, which is not Unicode. Replace it."
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"The event has a value that JSON cannot hold: {error}") from error
+        raise InvalidValue(
+            f"The event has a value that JSON cannot hold: {error}. Convert it."
+        ) from error
     # Deltas are the most frequent events: checking `delta` replaces the check of all fields.
     is_delta = kind in DELTAS and event.delta.__class__ is str  # type: ignore[union-attr]
     if is_delta and BACKSLASH not in raw and len(raw) <= MAX_OPEN_BYTES:
@@ -182,7 +184,7 @@ def encode_private(private: Private) -> bytes:
         raw = _encode(private)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(
-            f"The private part has a value that JSON cannot hold: {error}"
+            f"The private part has a value that JSON cannot hold: {error}. Convert it."
         ) from error
     check_value(msgspec.to_builtins(private))
     return raw

@@ -28,6 +28,7 @@
     │   ├── ProviderCut        the stream was cut
     │   └── ProviderTimeout    no answer in time
     │       └── ConnectTimeout, FirstEventTimeout, IdleTimeout
+    ├── BusUnavailable         the bus refuses the connection, or does not answer
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     ├── Stopping               this process stops and takes no new runs: try again
     └── StorageError           the store fails; events that clients have seen are stored
@@ -35,8 +36,7 @@
         └── StorageBusy        the store is busy or away: try again
             └── StorageFull    the disk is full: free some space
 
-    Errors of one adapter or port: `tailrace.ports.Trimmed` (retention deleted the events) and
-    `tailrace.buses.redis.bus.BusUnavailable` (Redis refuses, or does not answer).
+    Errors of one part are defined in it: `tailrace.errors` has them all.
 
 A message says what to do next. Clients may see it, so it never holds a secret.
 """
@@ -235,6 +235,12 @@ class IdleTimeout(ProviderTimeout):
     """The answer stopped while the connection was open."""
 
     code = "idle_timeout"
+
+
+class BusUnavailable(TailraceError):
+    """The bus (Redis) refuses the connection, or does not answer."""
+
+    code = "bus_unavailable"
 
 
 class IllegalEvent(TailraceError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from tailrace.core.errors import CallerError
+from tailrace.core.values import quoted
 
 MAX_ID_BYTES = 256
 
@@ -25,8 +26,8 @@ def check_id(value: str, param: str) -> str:
     """The same id, or `CallerError` that names the field."""
     if not is_id(value):
         raise CallerError(
-            f"`{param}` must have 1 to {MAX_ID_BYTES} bytes of UTF-8, without `/` and control "
-            "characters, and must not be `.` or `..`.",
+            f"`{param}` is {quoted(value)}; it must have 1 to {MAX_ID_BYTES} bytes of UTF-8, "
+            "without `/` and control characters, and must not be `.` or `..`.",
             param=param,
         )
     return value

@@ -43,7 +43,7 @@ from tailrace.core.state import (
     part_of,
     text_node,
 )
-from tailrace.core.values import Json
+from tailrace.core.values import Json, quoted
 
 VERSION = 2
 _VERSIONS = (1, VERSION)  # in version 1, the usage of a task lacks the tasks below it
@@ -192,7 +192,10 @@ def restore(raw: bytes) -> State:
         value = _decoded(raw)
         version = value.get("version")
         if version not in _VERSIONS:
-            raise MalformedEvent(f"The saved state has version {version}, not {VERSION}.")
+            raise MalformedEvent(
+                f"The saved state has version {quoted(version)}, not {VERSION}. "
+                "Fold the run's events again."
+            )
         state = _restore(value)
         if version == 1:
             _add_usage_below(state)

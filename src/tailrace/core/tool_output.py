@@ -31,7 +31,7 @@ from tailrace.core.items import (
     Text,
     TextPart,
 )
-from tailrace.core.values import json_text
+from tailrace.core.values import json_text, quoted
 
 # Events and snapshots add a few levels around the value.
 _MAX_DEPTH = MAX_DEPTH - 10
@@ -193,7 +193,9 @@ def plain_json(value: Any) -> Any:
     try:
         return _plain(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"{type(value).__name__} is no JSON: {error}.") from error
+        raise InvalidValue(
+            f"{type(value).__name__} is no JSON: {error}. Convert it to dicts, lists and texts."
+        ) from error
 
 
 def _one_text(text: str) -> ToolOutput:
@@ -285,12 +287,14 @@ def _convert(
     local = entry.pop("id", None)
     if local is not None:
         if isinstance(local, bool) or not isinstance(local, int | str):
-            raise InvalidToolOutput(f"{where}: the id must be an integer or a string.")
+            raise InvalidToolOutput(
+                f"{where}: the id is {quoted(local)}; it must be an integer or a string."
+            )
         entry["id"] = ids.setdefault(local, len(ids) + 1)
     try:
         return msgspec.convert(entry, kind)
     except msgspec.ValidationError as error:
-        raise InvalidToolOutput(f"{where}: {error}") from error
+        raise InvalidToolOutput(f"{where}: {error}. Correct it.") from error
 
 
 def _without_citations(block: Block) -> Block:

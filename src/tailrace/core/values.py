@@ -17,6 +17,8 @@ MOST_TOKENS = 2**48
 """The limit of a count of tokens: sums of such counts are exact."""
 
 _LONGEST_WORD = 1000
+_LONGEST_QUOTE = 80
+_LONGEST_NUMBER = 10**40
 
 
 def text_of(value: Any) -> str:
@@ -70,3 +72,22 @@ def count_of(value: Any) -> int | None:
 def json_text(value: Any) -> str:
     """The JSON of a value, as text."""
     return msgspec.json.encode(value).decode()
+
+
+def quoted(value: Any) -> str:
+    """A caller's value for an error message.
+
+    A long text is cut. What a list or an object holds is not shown: it may be long, or a secret.
+    """
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, dict):
+        return "an object" if value else "an empty object"
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) >= _LONGEST_NUMBER:
+        return "a very large number"
+    shown = ascii(value[:_LONGEST_QUOTE] if isinstance(value, str) else value)
+    return shown if len(shown) <= _LONGEST_QUOTE else f"{shown[:_LONGEST_QUOTE]}…"

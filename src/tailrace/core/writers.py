@@ -189,8 +189,7 @@ class BlocksWriter:
         self._sink.emit(_WHOLE[type(block)](**self._place, item=block))
         self._blocks.append(WholeBlock(block))
 
-    @property
-    def blocks(self) -> list[Block]:
+    def _so_far(self) -> list[Block]:
         """The blocks so far."""
         return [
             Refusal(refusal=block.text) if isinstance(block, PartWriter) else block.block
@@ -200,10 +199,10 @@ class BlocksWriter:
     @property
     def _final_blocks(self) -> list[Block] | None:
         """The blocks for the item's `done`; None if they are too large to repeat."""
-        blocks = self.blocks
+        blocks = self._so_far()
         return blocks if len(msgspec.json.encode(blocks)) < _HEAVY else None
 
-    def close_blocks(self) -> None:
+    def _close_blocks(self) -> None:
         """Close the open blocks."""
         for block in self._blocks:
             if block.is_open:
@@ -256,7 +255,7 @@ class MessageWriter(BlocksWriter):
 
     def next_block(self) -> None:
         """Close the text; the next piece opens another block."""
-        self.close_blocks()
+        self._close_blocks()
 
     def image(self, url: str, partial_images: Iterable[str] = ()) -> None:
         """Write an image, with partial images before it."""
@@ -271,7 +270,7 @@ class MessageWriter(BlocksWriter):
     ) -> None:
         """Close the message. A second call does nothing. `phase` is for a phase known late."""
         if self.is_open:
-            self.close_blocks()
+            self._close_blocks()
             item = Message(
                 id=self.id,
                 role="assistant",
@@ -292,10 +291,15 @@ class ResultWriter(BlocksWriter):
         item = ToolResult(id=ident, call_id=call_id, block_list=[])
         super().__init__(sink, ident, sink.add(item, private))
 
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks so far."""
+        return self._so_far()
+
     def finish(self, private: ev.Private | None = None) -> None:
         """Close the result. A second call does nothing."""
         if self.is_open:
-            self.close_blocks()
+            self._close_blocks()
             item = ToolResult(id=self.id, call_id=self.call_id, block_list=self._final_blocks)
             self._sink.done(self.index, item, private)
             self.is_open = False
@@ -303,7 +307,7 @@ class ResultWriter(BlocksWriter):
     def fail(self, error: ErrorInfo, private: ev.Private | None = None) -> None:
         """Close the result as failed; its blocks stay."""
         if self.is_open:
-            self.close_blocks()
+            self._close_blocks()
             item = ToolResult(
                 id=self.id,
                 call_id=self.call_id,
@@ -343,7 +347,7 @@ class ArgumentsWriter(GrowingText):
             "server_label": server_label,
         }
         self.index = sink.add(ToolCall(**self._facts, arguments=""), private)
-        self._delta = ev.ArgumentsDelta(**self.place, delta="")
+        self._delta = ev.ArgumentsDelta(**self._place, delta="")
         self._whole = False
         self.is_open = True
 
@@ -354,7 +358,7 @@ class ArgumentsWriter(GrowingText):
         return self._sink.free_call_id(wanted)
 
     @property
-    def place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, Any]:
         """The fields by which events name the call."""
         return {"task_id": self._sink.task_id, "item_id": self.id, "output_index": self.index}
 
@@ -372,7 +376,7 @@ class ArgumentsWriter(GrowingText):
             return False
         if not self._whole:
             self.arguments(rest)
-            self._sink.emit(ev.ArgumentsDone(**self.place, arguments=self.text))
+            self._sink.emit(ev.ArgumentsDone(**self._place, arguments=self.text))
             self._whole = True
         return True
 

@@ -14,6 +14,7 @@ from typing import get_args
 
 import msgspec
 
+from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode
@@ -75,7 +76,7 @@ def history(
     """
     check_api(api)
     if mode not in get_args(Mode):
-        raise ValueError(f"Unknown mode {mode!r}; use {', '.join(get_args(Mode))}.")
+        raise CallerError(f"Unknown mode {mode!r}; use {', '.join(get_args(Mode))}.")
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     found = compaction(tasks) if task_id is None else None
     conversation = read_chain(tasks, found)

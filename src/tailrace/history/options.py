@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from tailrace.core.errors import CallerError
 from tailrace.core.tool_arguments import NOT_JSON, arguments_value
 from tailrace.core.values import dict_of
 from tailrace.history.content import HistoryPart, Load, reachable, shown
@@ -26,9 +27,9 @@ conversation, and only new items are sent.
 
 
 def check_api(api: str) -> None:
-    """Refuse an unknown API or mode."""
+    """Refuse an unknown API."""
     if api not in get_args(Api):
-        raise ValueError(f"Unknown API {api!r}; use {', '.join(get_args(Api))}.")
+        raise CallerError(f"Unknown API {api!r}; use {', '.join(get_args(Api))}.")
 
 
 class Rules(msgspec.Struct, frozen=True):

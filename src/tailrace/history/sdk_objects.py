@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tailrace.core.errors import CallerError
+
 
 def as_json(items: Any) -> list[Any]:
     """The entries of a list; a string is a message of the user."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if isinstance(items, Mapping | bytes) or not isinstance(items, Iterable):
-        raise TypeError(f"Expected a list of items or messages, not {type(items).__name__}.")
+        raise CallerError(
+            f"Expected a list of items or messages, not {type(items).__name__}. Pass a list."
+        )
     return [_entry(index, item) for index, item in enumerate(items)]
 
 
@@ -31,8 +35,9 @@ def _entry(index: int, item: Any) -> Any:
         return {**item, **changed} if changed else item
     if item is None or isinstance(item, int | float | list):
         return item
-    raise TypeError(
-        f"Item {index} is neither a dict nor an object of an SDK: {type(item).__name__}."
+    raise CallerError(
+        f"Item {index} is a value of type {type(item).__name__}. "
+        "Pass dicts, strings or objects of an SDK."
     )
 
 

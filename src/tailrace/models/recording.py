@@ -154,7 +154,9 @@ def read_calls(path: str | Path) -> list[RecordedCall]:
                 calls[chunk.call].chunks.append(chunk)
         except (ValueError, KeyError) as error:
             why = "its call is not in the file" if isinstance(error, KeyError) else str(error)
-            raise NoRecording(f"Recording {path.name}, line {number}: {why}.") from None
+            raise NoRecording(
+                f"Recording {path.name}, line {number}: {why}. Record it again."
+            ) from None
     if not calls:
         raise NoRecording(f"Recording {path.name} is empty; record a call first.")
     return list(calls.values())

@@ -179,7 +179,9 @@ async def _whole(response: Any) -> bytes:
     async for chunk in response.iter_bytes():
         body += chunk
         if len(body) > sse.MAX_PARSED_BYTES:
-            raise StreamTooLarge(f"The answer has more than {sse.MAX_PARSED_BYTES} bytes.")
+            raise StreamTooLarge(
+                f"The answer has more than {sse.MAX_PARSED_BYTES} bytes. Check base_url."
+            )
     return bytes(body)
 
 

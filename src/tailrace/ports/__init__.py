@@ -8,7 +8,7 @@ from __future__ import annotations
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
-from tailrace.ports.bus import Bus, Mirror, Subscription
+from tailrace.ports.bus import Bus, Mirror, OpenBus, Subscription
 from tailrace.ports.model import Model, OutputSchema, Request, ToolSpec, host_of
 from tailrace.ports.store import (
     MAX_ATTEMPTS,
@@ -20,6 +20,7 @@ from tailrace.ports.store import (
     Inbox,
     InboxLetter,
     NewRun,
+    OpenStore,
     Queue,
     RunInfo,
     Snapshot,
@@ -49,6 +50,8 @@ __all__ = [
     "Mirror",
     "Model",
     "NewRun",
+    "OpenBus",
+    "OpenStore",
     "OutputSchema",
     "Queue",
     "Recorded",

@@ -36,7 +36,8 @@ def keyed_name(owner: str | None, key: str) -> str:
     """The end of the ids of the run and the thread that belong to a key."""
     if not key or len(key) > MAX_KEY:
         raise CallerError(
-            f"`Idempotency-Key` must have 1 to {MAX_KEY} characters.", param="Idempotency-Key"
+            f"`Idempotency-Key` has {len(key)} characters; it must have 1 to {MAX_KEY}.",
+            param="Idempotency-Key",
         )
     return hashlib.sha256(f"{owner or ''}\0{key}".encode()).hexdigest()[:32]
 

@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, InvalidValue, StreamTooLarge, TailraceError
+from tailrace.core.values import quoted
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -98,7 +99,7 @@ async def read_json(request: Request) -> dict[str, Any]:
 def _object(body: bytes) -> dict[str, Any]:
     value = decode_json(body)
     if not isinstance(value, dict):
-        raise CallerError("The body must be a JSON object.")
+        raise CallerError(f"The body is {quoted(value)}; send a JSON object.")
     return value
 
 
@@ -110,7 +111,7 @@ def decode_json(body: bytes) -> Any:
         text = body.decode()
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CallerError(f"The body is not JSON: {error}.") from error
+        raise CallerError(f"The body is not JSON: {error}. Correct it.") from error
     except ValueError as error:  # Python's limit on digits
         raise CallerError("A number in the body has too many digits; send a string.") from error
     except RecursionError as error:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id
+from tailrace.core.values import quoted
 from tailrace.history.inputs import ClientOutput, InputCall, read_input
 from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.agents.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
@@ -63,21 +64,25 @@ _METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
 """OpenAI's limits on `metadata`."""
 
 
+def wrong(field: str, value: Any, wanted: str) -> CallerError:
+    """The error of a field: its name, its value, and what it must be."""
+    return CallerError(f"`{field}` is {quoted(value)}; it must be {wanted}.", param=field)
+
+
 def text(body: Body, name: str, advice: str) -> str:
     """A required string."""
     value = body.get(name)
     if not isinstance(value, str):
-        raise CallerError(f"`{name}` must be a string: {advice}.", param=name)
+        raise wrong(name, value, f"a string: {advice}")
     return value
 
 
 def optional(body: Body, name: str, kind: type[T], inside: str = "") -> T | None:
     """A value of this type, or None. `inside` is where the body is in the request."""
     value = whole(body.get(name)) if kind is int else body.get(name)
-    wrong = isinstance(value, bool) and kind is int  # a bool is an int in Python
-    if value is not None and (wrong or not isinstance(value, kind)):
-        field = f"{inside}.{name}" if inside else name
-        raise CallerError(f"`{field}` must be {_NAMES[kind]}.", param=field)
+    is_flag = isinstance(value, bool) and kind is int  # a bool is an int in Python
+    if value is not None and (is_flag or not isinstance(value, kind)):
+        raise wrong(f"{inside}.{name}" if inside else name, value, _NAMES[kind])
     return value
 
 
@@ -90,7 +95,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     """A query value that means true or false; false if it is not there."""
     value = query.get(name, "").lower()
     if value not in (*_TRUE, *_FALSE):
-        raise CallerError(f"`{name}` is {value[:80]!r}; use true or false.", param=name)
+        raise CallerError(f"`{name}` is {quoted(value)}; use true or false.", param=name)
     return value in _TRUE
 
 
@@ -115,7 +120,7 @@ def response_input(body: Body) -> str | list[Body]:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise CallerError("`input` must be a string or a list of items.", param="input")
+        raise wrong("input", value, "a string or a list of items")
     if not value:
         raise CallerError("`input` is an empty list; send at least one item.", param="input")
     for index, item in enumerate(value):
@@ -144,11 +149,12 @@ def response_options(body: Body) -> Body:
     for name, kinds in openai_responses.ECHOED.items():
         if body.get(name) is not None and name not in kept:
             words = "a number" if float in kinds else " or ".join(_NAMES[kind] for kind in kinds)
-            raise CallerError(f"`{name}` must be {words}.", param=name)
+            raise wrong(name, body[name], words)
     _check_options(kept)
     include = optional(body, "include", list)
     if include is not None and not all(isinstance(name, str) for name in include):
-        raise CallerError("`include` must be a list of strings.", param="include")
+        odd = next(number for number, name in enumerate(include) if not isinstance(name, str))
+        raise wrong(f"include[{odd}]", include[odd], "a string")
     return {**kept, **LEAVES_CALLS, **({"include": include} if include else {})}
 
 
@@ -156,42 +162,38 @@ def _check_options(options: Body) -> None:
     """Refuse values that no model takes; an agent may still ignore the others."""
     for name, least, most in (("temperature", 0, 2), ("top_p", 0, 1)):
         if not least <= options.get(name, least) <= most:
-            raise CallerError(f"`{name}` must be from {least} to {most}.", param=name)
+            raise wrong(name, options[name], f"from {least} to {most}")
     for name in ("max_output_tokens", "max_tool_calls"):
         if options.get(name, 1) < 1:
-            raise CallerError(f"`{name}` must be at least 1.", param=name)
+            raise wrong(name, options[name], "at least 1")
     reasoning = options.get("reasoning", {})
     for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
         if reasoning.get(name) not in (None, *words):
-            field = f"reasoning.{name}"
-            raise CallerError(f"`{field}` must be {', '.join(words)} or null.", param=field)
+            raise wrong(f"reasoning.{name}", reasoning[name], f"{', '.join(words)} or null")
     form = options.get("text", {}).get("format")
     if form is not None and not is_text_format(form):
-        message = "`text.format` must be text, json_object, or json_schema with a `schema`."
-        raise CallerError(message, param="text.format")
+        kinds = "of type text, json_object, or json_schema with a `schema`"
+        raise wrong("text.format", form, kinds)
     if form is not None and form["type"] == "json_schema":
         try:
             Checker(form["schema"], foreign=True)
         except CallerError as error:
             raise CallerError(f"`text.format`: {error}", param="text.format") from error
     if options.get("truncation", "auto") not in ("auto", "disabled"):
-        raise CallerError("`truncation` must be auto or disabled.", param="truncation")
+        raise wrong("truncation", options["truncation"], "auto or disabled")
     for index, tool in enumerate(options.get("tools", ())):
         _check_object(tool, f"tools[{index}]")
         name = tool.get("name")
         is_name = isinstance(name, str) and re.fullmatch(TOOL_NAME, name)
         if tool.get("type") == "function" and not is_name:
-            field = f"tools[{index}].name"
-            raise CallerError(
-                f"`{field}` must have up to 128 characters of a to z, A to Z, 0 to 9, _ and -.",
-                param=field,
-            )
+            kind = "of up to 128 characters a to z, A to Z, 0 to 9, _ and -"
+            raise wrong(f"tools[{index}].name", name, kind)
     choice = options.get("tool_choice")
     # Other objects choose a tool of the provider: an agent ignores them.
     is_named = not isinstance(choice, dict) or choice.get("type") in ("function", "allowed_tools")
     if choice is not None and is_named and not is_tool_choice(choice):
-        message = '`tool_choice` must be auto, none, required or {"type": "function", "name": …}.'
-        raise CallerError(message, param="tool_choice")
+        kinds = 'auto, none, required or {"type": "function", "name": …}'
+        raise wrong("tool_choice", choice, kinds)
 
 
 def response_metadata(body: Body) -> dict[str, str] | None:
@@ -205,8 +207,9 @@ def response_metadata(body: Body) -> dict[str, str] | None:
     )
     if not fits:
         raise CallerError(
-            f"`metadata` must have up to {_METADATA_PAIRS} strings of {_METADATA_VALUE} "
-            f"characters, with names of up to {_METADATA_KEY} characters.",
+            f"`metadata` is too large, or has other values than strings; send up to "
+            f"{_METADATA_PAIRS} strings of {_METADATA_VALUE} characters, with names of up to "
+            f"{_METADATA_KEY} characters.",
             param="metadata",
         )
     return found
@@ -282,7 +285,7 @@ def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
     """The `messages` of a request, by their place in it."""
     value = body.get("messages")
     if not isinstance(value, list):
-        raise CallerError("`messages` must be a list of messages.", param="messages")
+        raise wrong("messages", value, "a list of messages")
     if not value:
         raise CallerError("`messages` is empty; send at least one message.", param="messages")
     found = {f"messages[{index}]": message for index, message in enumerate(value)}
@@ -307,7 +310,7 @@ def _check_item(item: Any, param: str) -> None:
     if kind is not None and kind not in ITEM_TYPES:
         near = get_close_matches(kind, ITEM_TYPES, 1)
         advice = f"did you mean {near[0]}?" if near else "send an item of OpenAI's Responses API."
-        raise CallerError(f"`{param}.type` is {ascii(kind)[:80]}; {advice}", param=f"{param}.type")
+        raise CallerError(f"`{param}.type` is {quoted(kind)}; {advice}", param=f"{param}.type")
     if kind not in (None, "message"):
         return
     if kind is None and "role" not in item and isinstance(item.get("id"), str):
@@ -318,15 +321,14 @@ def _check_item(item: Any, param: str) -> None:
 
 def _check_object(value: Any, param: str) -> None:
     if not isinstance(value, dict):
-        raise CallerError(f"`{param}` must be an object.", param=param)
+        raise wrong(param, value, "an object")
 
 
 def _check_role(message: Body, param: str, roles: tuple[str, ...]) -> None:
     role = message.get("role")
     if role not in roles:
         field = f"{param}.role"
-        shown = "missing" if role is None else ascii(role)[:80]
-        raise CallerError(f"`{field}` is {shown}; use {' or '.join(roles)}.", param=field)
+        raise CallerError(f"`{field}` is {quoted(role)}; use {' or '.join(roles)}.", param=field)
 
 
 def _check_content(message: Body, param: str, advice: str) -> None:
@@ -342,7 +344,7 @@ def _check_parts(message: Body, name: str, param: str) -> None:
     field = f"{param}.{name}"
     is_list = isinstance(value, list) and all(isinstance(part, dict) for part in value)
     if value is not None and not is_list:
-        raise CallerError(f"`{field}` must be a list of parts, each an object.", param=field)
+        raise wrong(field, value, "a list of parts, each an object")
     for index, part in enumerate(value or []):
         place = f"{field}[{index}]"
         kind = _string(part, "type", place)
@@ -353,5 +355,5 @@ def _check_parts(message: Body, name: str, param: str) -> None:
 def _string(part: Body, name: str, place: str) -> str:
     value = part.get(name)
     if not isinstance(value, str):
-        raise CallerError(f"`{place}.{name}` must be a string.", param=f"{place}.{name}")
+        raise wrong(f"{place}.{name}", value, "a string")
     return value

@@ -260,17 +260,17 @@ def _models(agent: AgentFunction, model: Model | Mapping[str, Model] | None) -> 
     if not isinstance(agent, Agent):
         raise CallerError(f"`model` is for an `Agent`; {agent!r} chooses its model itself.")
     models = model if isinstance(model, Mapping) else {agent.name: model}
-    family = {member.name: member for member in agent.family()}
+    family = {member.name: member for member in agent._family()}
     if unknown := sorted(set(models) - set(family)):
         raise CallerError(unknown_agent(unknown[0], family), param="model")
-    before = {name: family[name].opened for name in models}
+    before = {name: family[name]._opened for name in models}
     try:
         for name, value in models.items():
-            family[name].opened = value
+            family[name]._opened = value
         yield
     finally:
         for name, opened in before.items():
-            family[name].opened = opened
+            family[name]._opened = opened
 
 
 @asynccontextmanager

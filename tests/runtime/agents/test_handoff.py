@@ -286,8 +286,8 @@ def test_a_handoff_is_another_agent() -> None:
 def test_the_models_of_agents_that_take_over_are_opened() -> None:
     other = Agent("b", model="scripted")
     agent = Agent("a", model=Scripted([say("x")]), handoffs=[other])
-    agent.open_models(lambda _name: Scripted([say("y")]))
-    assert other.opened is not None
+    agent._open_models(lambda _name: Scripted([say("y")]))
+    assert other._opened is not None
 
 
 @pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tailrace.buses.local import LocalBus
-from tailrace.core.errors import NotFound
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired, TextDone
 from tailrace.core.items import InputRequest
 from tailrace.core.run_object import client_view
@@ -23,6 +23,7 @@ from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.waiting import until
+from tests.runtime.tasks.begun import begun_in
 from tests.runtime.workers.processes import opened_runs
 
 _ids = itertools.count(1)
@@ -210,3 +211,9 @@ async def test_a_letter_that_waits_for_its_task_stays_in_the_store(tmp_path: Pat
         _later.set()
         assert await texts(runs, run_id) == ["any", "one"]
         await until_empty(runs, run_id)
+
+
+async def test_a_task_without_a_worker_cannot_receive(tmp_path: Path) -> None:
+    async with begun_in(tmp_path, "r", agent="a") as (task, _, _):
+        with pytest.raises(CallerError, match="The agent a receives no input: it is a sub-agent"):
+            await receive(task)

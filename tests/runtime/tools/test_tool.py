@@ -470,8 +470,8 @@ async def test_a_tool_by_hand_gets_the_arguments_as_they_are() -> None:
         ({"timeout": 0}, "more than 0"),
         ({"timeout": "5"}, "more than 0"),
         ({"timeout": True}, "more than 0"),
-        ({"needs_approval": "no"}, "must be a bool, or a function"),
-        ({"needs_approval": _nothing}, "must not be async"),
+        ({"needs_approval": "no"}, "is 'no'; pass a bool, or a function"),
+        ({"needs_approval": _nothing}, "is async, but decides at once"),
         ({"parameters": {"type": "string"}}, 'type "object"'),
     ],
 )

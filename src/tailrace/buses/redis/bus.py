@@ -47,7 +47,7 @@ from tailrace.buses.redis.mirror import RedisMirror
 from tailrace.buses.redis.reader import ShardReader
 from tailrace.buses.redis.writer import CommandWriter
 from tailrace.core.codec import decode_event
-from tailrace.core.errors import CallerError, MalformedEvent, TailraceError
+from tailrace.core.errors import BusUnavailable, CallerError, MalformedEvent, TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
 from tailrace.runtime.diagnostics.log_fields import about_run
@@ -68,12 +68,6 @@ CHECK_SECONDS = 1.0
 """How long Redis may take to answer `check`."""
 
 logger = logging.getLogger("tailrace")
-
-
-class BusUnavailable(TailraceError):
-    """Redis refuses the connection, or does not answer."""
-
-    code = "bus_unavailable"
 
 
 class ShardConnections:

@@ -10,8 +10,9 @@ them. A client that needs every event follows over HTTP.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -39,14 +40,19 @@ class RedisMirror:
         """`put` queues a command and never waits."""
         self._put = put
         self._prefix = prefix
-        self._encoders: dict[str, RunEncoder] = {}
+        self._encoders: dict[str, tuple[RunEncoder, Mapping[str, Any]]] = {}
+        """The encoder of each run, and the `extra` of a log line about it."""
         self._complained = False
 
     def begin(self, run_id: str, state: State) -> None:
         """Continue a run after this state; mirror the first event of a new run."""
-        with self._harmless(run_id):
+        facts = state.root.facts if state.root is not None else {}
+        names = (str(facts.get(name) or "") for name in ("agent", "thread_id"))
+        extra = about_run(run_id, *names)
+        with self._harmless(run_id, extra):
             self._encoders.pop(run_id, None)
-            encoder = self._encoders[run_id] = run.FORMAT.at(state)
+            encoder = run.FORMAT.at(state)
+            self._encoders[run_id] = (encoder, extra)
             while len(self._encoders) > MAX_RUNS:
                 del self._encoders[next(iter(self._encoders))]
             if state.sequence_number == 1:
@@ -54,17 +60,18 @@ class RedisMirror:
 
     def show(self, run_id: str, events: list[Recorded]) -> None:
         """Add entries for these events."""
-        encoder = self._encoders.get(run_id)
-        if encoder is None:
+        found = self._encoders.get(run_id)
+        if found is None:
             return
-        with self._harmless(run_id):
+        encoder, extra = found
+        with self._harmless(run_id, extra):
             self._add(encoder, [sent for event in events for sent in encoder.changes(event)])
         last = events[-1].event
         if isinstance(last, TERMINAL) and last.task_id == run_id:
             del self._encoders[run_id]
 
     @contextmanager
-    def _harmless(self, run_id: str) -> Iterator[None]:
+    def _harmless(self, run_id: str, extra: Mapping[str, Any]) -> Iterator[None]:
         """Log the first error of the mirror; the run goes on."""
         try:
             yield
@@ -74,7 +81,7 @@ class RedisMirror:
                 logger.exception(
                     "mirroring run %s to Redis failed; the log has its events",
                     run_id,
-                    extra=about_run(run_id),
+                    extra=extra,
                 )
 
     def _add(self, encoder: RunEncoder, sent: list[RunEvent]) -> None:

@@ -101,7 +101,7 @@ def checked(script: Any, where: str) -> Script:
         if not isinstance(step, ScriptStep):
             raise InvalidScript(f"{place}, is {step!r}: write {_STEPS}.")
         if ended:
-            raise InvalidScript(f"{place}, is never played: it comes after {ended}.")
+            raise InvalidScript(f"{place}, is never played: it comes after {ended}. Remove it.")
         mistake = _mistake(step)
         if mistake is not None:
             raise InvalidScript(f"{place}: {mistake}.")

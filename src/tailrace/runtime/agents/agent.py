@@ -142,7 +142,7 @@ class Agent:
         self.output = declared_output(output) if output is not None else None
         self.patience = patience
         self.busy_thread = busy_thread
-        self.settings: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             "effort": effort,
             "summary": summary,
             "temperature": temperature,
@@ -152,22 +152,22 @@ class Agent:
             "parallel_calls": parallel_calls,
             "options": dict(options or {}),
         }
-        asked = Request(input=[], history=history, **self.settings | {"tool_choice": None})
+        asked = Request(input=[], history=history, **self._settings | {"tool_choice": None})
         try:
             check_request(asked)
         except InvalidRequest as error:
             raise CallerError(f"Agent {name!r}: {error}") from None
         self.client_options = _client_options(client_options, name)
-        self.model_name = model if isinstance(model, str) else None
+        self._model_name = model if isinstance(model, str) else None
         """What the app opens the model by; None if a model was given."""
-        self.opened = None if isinstance(model, str) else model
+        self._opened = None if isinstance(model, str) else model
         self.tools: list[Tool | ToolSource] = []
-        self.provider_tools: list[dict[str, Any]] = []
+        self._provider_tools: list[dict[str, Any]] = []
         self.handlers = {kind: _tool(value, name) for kind, value in (handlers or {}).items()}
         self.add_tools(*tools)
         self.add_handoffs(*handoffs)
 
-    def allowed_options(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _allowed_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a run, without those that the client may not set."""
         return allowed_options(self, options)
 
@@ -175,7 +175,7 @@ class Agent:
         """Give the agent more tools: those that need the agent itself, such as its `as_tool()`."""
         for declared in tools:
             if isinstance(declared, dict):
-                self.provider_tools.append(declared)
+                self._provider_tools.append(declared)
             elif isinstance(declared, ToolSource) and not isinstance(declared, Tool | Agent):
                 self.tools.append(declared)
             else:
@@ -199,34 +199,34 @@ class Agent:
     @property
     def model(self) -> Model:
         """The model that the agent asks."""
-        if self.opened is None:
+        if self._opened is None:
             raise CallerError(
-                f"The model {self.model_name!r} of agent {self.name!r} is not open. Pass the agent "
-                "to `Tailrace([...])`, or a model to the agent: `model=open_model(...)`."
+                f"The model {self._model_name!r} of agent {self.name!r} is not open. Pass the "
+                "agent to `Tailrace([...])`, or a model to the agent: `model=open_model(...)`."
             )
-        return self.opened
+        return self._opened
 
-    def open_models(self, open_model: Callable[[str], Model]) -> None:
+    def _open_models(self, open_model: Callable[[str], Model]) -> None:
         """Open the models that are given by name, of the agent and of all that it may reach."""
-        for agent in self.family():
-            if agent.opened is None and agent.model_name is not None:
-                agent.opened = open_model(agent.model_name)
+        for agent in self._family():
+            if agent._opened is None and agent._model_name is not None:
+                agent._opened = open_model(agent._model_name)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Close the models that were opened by name, and the sources of tools.
 
-        `open_models` opens the models again, and the next run the sources, such as MCP servers.
+        `_open_models` opens the models again, and the next run the sources, such as MCP servers.
         """
-        for agent in self.family():
-            if agent.model_name is not None and agent.opened is not None:
-                model, agent.opened = agent.opened, None
+        for agent in self._family():
+            if agent._model_name is not None and agent._opened is not None:
+                model, agent._opened = agent._opened, None
                 await model.close()
             for declared in agent.tools:
                 close = None if isinstance(declared, Tool) else getattr(declared, "close", None)
                 if close is not None:
                     await close()
 
-    def family(self) -> list[Agent]:
+    def _family(self) -> list[Agent]:
         """The agent, its sub-agents, and the agents that they hand over to."""
         found: list[Agent] = []
         left = [self]
@@ -267,7 +267,7 @@ class Agent:
             needs_approval=needs_approval,
         )
 
-    async def open_tools(self, task: Task) -> dict[str, Tool]:
+    async def _open_tools(self, task: Task) -> dict[str, Tool]:
         """The tools by name. A source that cannot list its tools is left out, with a notice."""
         found: list[Tool] = []
         for declared in self.tools:
@@ -280,7 +280,7 @@ class Agent:
                 task.notice(str(error), {"code": error.code})
         return await open_tools(found)
 
-    async def instructions_for(self, context: Context, *, citable: bool) -> str | None:
+    async def _instructions_for(self, context: Context, *, citable: bool) -> str | None:
         """The instructions of the next model call; `citable`: there are results to cite."""
         found: Any = self.instructions
         if callable(found):
@@ -300,13 +300,13 @@ class Agent:
 
     async def __call__(self, task: Task) -> None:
         """Work on a run until it ends. A run that was begun is continued."""
-        await self.work(task)
+        await self._work_below(task)
 
-    async def work(self, task: Task, above: Loop | None = None) -> None:
+    async def _work_below(self, task: Task, above: Loop | None = None) -> None:
         """Work on a task, for the agent whose loop is `above` if it is a sub-agent's."""
         await Loop(self, task, above).run()
 
-    def begin_again(self, task: Task, reason: str) -> None:
+    def _begin_again(self, task: Task, reason: str) -> None:
         """Make a run that its worker left ready to go on; `reason` is why it left."""
         close_for_takeover(task, reason)
 

@@ -141,7 +141,7 @@ def _tools(agent: Agent, value: Any) -> list[Any] | None:
 
 def _number(name: str, most: float) -> Callable[[Agent, Any], Any]:
     def rule(agent: Agent, value: Any) -> Any:
-        own = agent.settings[name]
+        own = agent._settings[name]
         fits = type(value) in (int, float) and 0 <= value <= most
         return value if fits and _may_set(agent, name, own) else own
 
@@ -149,7 +149,7 @@ def _number(name: str, most: float) -> Callable[[Agent, Any], Any]:
 
 
 def _max_output_tokens(agent: Agent, value: Any) -> int | None:
-    own: int | None = agent.settings["max_output_tokens"]
+    own: int | None = agent._settings["max_output_tokens"]
     if type(value) is not int or value < 1 or not _may_set(agent, "max_output_tokens", None):
         return own
     return value if own is None else min(value, own)
@@ -163,7 +163,7 @@ def _max_tool_calls(agent: Agent, value: Any) -> int | None:
 def _reasoning(agent: Agent, value: Any) -> Json | None:
     found: Json = {}
     for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
-        own = agent.settings[name]
+        own = agent._settings[name]
         sent = dict_of(value).get(name)
         takes = sent in words and _may_set(agent, "reasoning", own)
         found |= {name: sent if takes else own} if takes or own is not None else {}
@@ -182,14 +182,14 @@ def _text(agent: Agent, value: Any) -> Json | None:
 
 
 def _tool_choice(agent: Agent, value: Any) -> Any:
-    own = agent.settings["tool_choice"]
+    own = agent._settings["tool_choice"]
     if is_tool_choice(value) and _may_set(agent, "tool_choice", own):
         return value
     return {"type": "function", "name": own} if own and own not in TOOL_CHOICES else own
 
 
 def _parallel(agent: Agent, value: Any) -> bool | None:
-    own: bool | None = agent.settings["parallel_calls"]
+    own: bool | None = agent._settings["parallel_calls"]
     takes = isinstance(value, bool) and _may_set(agent, "parallel_tool_calls", own)
     return value if takes else own
 

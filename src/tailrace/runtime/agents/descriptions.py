@@ -52,11 +52,11 @@ def agent_info(name: str, agent: AgentFunction) -> AgentInfo:
         )
     tools = [_tool_info(tool) for tool in agent.tools if isinstance(tool, Tool)]
     # Only the type: the other fields may hold the keys of a server.
-    theirs = [str(provider_tool.get("type")) for provider_tool in agent.provider_tools]
+    theirs = [str(provider_tool.get("type")) for provider_tool in agent._provider_tools]
     return AgentInfo(
         name=name,
         description=agent.description,
-        model=agent.model_name or (agent.opened.name if agent.opened is not None else None),
+        model=agent._model_name or (agent._opened.name if agent._opened is not None else None),
         tools=tools + [_provider_tool(kind) for kind in theirs],
         more_tools=any(not isinstance(tool, Tool) for tool in agent.tools),
         output_schema=agent.output.schema.schema if agent.output is not None else None,

@@ -90,7 +90,7 @@ class Loop:
 
     async def _open_tools(self) -> None:
         """Open the tools of the agent that speaks, as far as the client allows them."""
-        found, only = await self.agent.open_tools(self.task), self._client.only
+        found, only = await self.agent._open_tools(self.task), self._client.only
         self.tools = {name: value for name, value in found.items() if only is None or name in only}
 
     async def run(self) -> None:
@@ -197,7 +197,7 @@ class Loop:
         found = [*self.task.calls("server"), *self.task.calls("client")]
         found += [pending_call(self.task, call_id) for call_id in begun]
         left = [call for call in found if not self.is_for_client(call.name, call.executor)]
-        return sorted(left, key=lambda call: call.place["output_index"])
+        return sorted(left, key=lambda call: call.index)
 
     def is_for_client(self, name: str, executor: Executor) -> bool:
         """Whether the client carries this call out after the run, which completes with it.
@@ -308,7 +308,7 @@ class Loop:
         agent, task = self.agent, self.task
         is_root = task.task_id == task.run_id
         chain = await task.chain() if is_root else [task._sink.emitter.state]
-        instructions = await agent.instructions_for(self.context, citable=_is_citable(task))
+        instructions = await agent._instructions_for(self.context, citable=_is_citable(task))
         client = self._client
         added = (instructions, client.instructions, self.correction)
         instructions = "\n\n".join(filter(None, added)) or None
@@ -316,13 +316,13 @@ class Loop:
         tools: list[ToolSpec | dict[str, Any]] = [*own, *client.tools.values()]
         tools += [
             provider_tool
-            for provider_tool in agent.provider_tools
+            for provider_tool in agent._provider_tools
             if client.only is None or provider_tool["type"] in client.only
         ]
-        settings = agent.settings | client.settings
+        settings = agent._settings | client.settings
         # A client's choice is for its question: repeated, it would never end.
         if task._sink.node.calls:
-            settings["tool_choice"] = agent.settings["tool_choice"]
+            settings["tool_choice"] = agent._settings["tool_choice"]
         if self.calls_left() == 0 and not client.tools:
             settings["tool_choice"] = "none"
         if not tools and settings["tool_choice"] in TOOL_CHOICES:  # an unknown name is refused

@@ -192,7 +192,7 @@ async def run_below(
 def _can_go_on(child: TaskNode, agent: Any, name: str, prompt: str) -> bool:
     """Whether a sub-agent was asked the same, and has answered or can continue."""
     is_same = child.facts.get("agent") == name and child.facts.get("input") == prompt
-    can = child.status == "completed" if child.ended else hasattr(agent, "work")
+    can = child.status == "completed" if child.ended else hasattr(agent, "_work_below")
     return is_same and can
 
 
@@ -221,9 +221,8 @@ async def _work(agent: Any, child: Task, loop: Loop) -> None:
     job = emitter.children[child.task_id] = asyncio.current_task()
     try:
         # An `Agent` also stops at the limits of the agents above it.
-        await call_agent(
-            partial(agent.work, above=loop) if hasattr(agent, "work") else agent, child
-        )
+        below = getattr(agent, "_work_below", None)
+        await call_agent(partial(below, above=loop) if below is not None else agent, child)
     except asyncio.CancelledError:
         if child.task_id not in emitter.cancelled or job is None:
             raise

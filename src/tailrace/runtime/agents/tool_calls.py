@@ -268,7 +268,7 @@ def _withdraw(task: Task, call: PendingCall) -> None:
 async def _start(loop: Loop, call: PendingCall, *, started: bool) -> None:
     """Record that the tool starts, durably: after a crash it is known to have started."""
     if not started:
-        loop.task.emit(ev.ToolCallStarted(**call.place))
+        loop.task.emit(ev.ToolCallStarted(**call._place))  # noqa: SLF001
     await loop.task.drain()
 
 

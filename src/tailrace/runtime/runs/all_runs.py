@@ -239,7 +239,7 @@ class Runs:
 
     def allowed_options(self, agent: str, options: Any) -> Any:
         """The options of a run, as far as its agent allows them."""
-        allowed = getattr(self.agents[agent], "allowed_options", None)
+        allowed = getattr(self.agents[agent], "_allowed_options", None)
         return allowed(options) if allowed is not None and isinstance(options, dict) else options
 
     def check_agent(self, agent: str, param: str | None = None) -> None:
@@ -403,13 +403,15 @@ class Runs:
         claim = await self.store.take_over(run_id, self.name, self._lease)
         if claim is None:
             return
+        info = await self.store.info(run_id)
+        thread_id = info.thread_id if info is not None else ""
         logger.warning(
             "run %s (agent %s) is ended here: its worker did not answer",
             *(run_id, claim.agent),
-            extra=about_run(run_id, claim.agent),
+            extra=about_run(run_id, claim.agent, thread_id),
         )
         crash_points.point("take_over.after")
-        state = await recovery.closable_state(self.store, claim)
+        state = await recovery.closable_state(self.store, claim, thread_id)
         task = begun_task(self._pipeline.writer(run_id, claim.epoch, state), run_id)
         try:
             task.cancel(reason)

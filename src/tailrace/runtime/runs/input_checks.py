@@ -44,7 +44,7 @@ async def check_input(reader: Reader, agents: Mapping[str, Any], run_id: str, va
         try:
             msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
         except msgspec.ValidationError as error:
-            raise CallerError(f"The answer has a wrong field: {error}.") from error
+            raise CallerError(f"The answer has a wrong field: {error}. Correct it.") from error
         await _check_asked(reader, agents, run_id, value)
     elif isinstance(value, dict) and "approved" in value:
         await _check_addressed(reader, run_id)
@@ -151,7 +151,9 @@ def _check_answer(root: Any, task: TaskNode, request: InputRequest, answer: dict
     problem = checker.problem(value, "the value")
     if problem is not None:
         raise CallerError(
-            f"The answer to request {request.id} does not fit its schema: {problem}", param="value"
+            f"The answer to request {request.id} does not fit its schema: "
+            f"{problem.removesuffix('.')}. Send another value.",
+            param="value",
         )
 
 

@@ -37,13 +37,13 @@ class _Answerable:
     _task: Task
 
     @property
-    def place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, Any]:
         """The fields by which events name the call's item."""
         raise NotImplementedError
 
     def start(self) -> None:
         """Record that the tool is about to run. Await `drain()` before its first line."""
-        self._task.emit(ev.ToolCallStarted(**self.place))
+        self._task.emit(ev.ToolCallStarted(**self._place))
         about = execute_tool(self.name, self.call_id)
         span = begin("execute_tool", self.name, **about)
         self._task._sink.emitter.operations[self.call_id] = span
@@ -177,7 +177,7 @@ class PendingCall(_Answerable):
 
     def __init__(self, task: Task, item: ToolCall, index: int) -> None:
         self._task = task
-        self._index = index
+        self.index = index
         self.item = item
         self.call_id = item.call_id
         self.name = item.name
@@ -186,11 +186,11 @@ class PendingCall(_Answerable):
     @property
     def arguments(self) -> str:
         """The arguments: JSON, as the model wrote them."""
-        node = self._task._sink.node.items[self._index]
+        node = self._task._sink.node.items[self.index]
         return node.arguments_text
 
     @property
-    def place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, Any]:
         """The fields by which events name the call's item."""
         task_id = self._task.task_id
-        return {"task_id": task_id, "item_id": self.item.id, "output_index": self._index}
+        return {"task_id": task_id, "item_id": self.item.id, "output_index": self.index}

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.errors import CallerError
 from tailrace.core.state import TaskNode
 from tailrace.core.values import dict_of
 from tailrace.ports import InboxLetter
@@ -208,5 +209,8 @@ async def receive(task: Task) -> Any:
     """The next input for this task: the answer to its request, or an input without a request."""
     inputs = task._sink.emitter.inputs
     if inputs is None:
-        raise RuntimeError(f"Run {task.run_id} receives nothing: no worker reads its answers.")
+        raise CallerError(
+            f"The agent {task.agent} receives no input: it is a sub-agent with "
+            "`streaming=False`, or has no worker. Await `receive` in the agent that calls it."
+        )
     return await inputs.receive(task)

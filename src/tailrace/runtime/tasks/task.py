@@ -283,7 +283,9 @@ class Task:
             counted = msgspec.structs.replace(usage or Usage(), **fields)
             counted = msgspec.convert(msgspec.structs.asdict(counted), Usage)
         except (TypeError, msgspec.ValidationError) as error:
-            raise CallerError(f"`task.usage` takes the fields of `Usage`: {error}.") from error
+            raise CallerError(
+                f"`task.usage` got wrong fields: {error}. Pass fields of `Usage`."
+            ) from error
         self.emit(ev.TaskUsage(task_id=self.task_id, usage=counted))
 
     def output(self, value: Any, name: str | None = None) -> None:

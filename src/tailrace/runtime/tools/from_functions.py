@@ -140,7 +140,9 @@ def _from_function(
     target = written_function(function)
     generates = inspect.isasyncgenfunction(target)
     if streaming and not generates:
-        raise InvalidTool(f"Tool {name!r}: a streaming tool must be an `async def` that yields.")
+        raise InvalidTool(
+            f"Tool {name!r} does not stream; write it as an `async def` that yields, or use @tool."
+        )
     if not streaming and (generates or inspect.isgeneratorfunction(target)):
         raise InvalidTool(f"Tool {name!r} yields; declare it with @streaming_tool and `async def`.")
     signature = Parameters(function, Context, local_names)

@@ -77,7 +77,8 @@ def mcp_server(
         raise InvalidTool("An MCP server has a `command` or a `url`: give one of them.")
     if command is not None and (isinstance(command, str) or not command):
         raise InvalidTool(
-            'The `command` of an MCP server must be a list, as ["uvx", "mcp-server-git"].'
+            "The `command` of an MCP server is a string or empty; "
+            'write a list, as ["uvx", "mcp-server-git"].'
         )
     return McpServer(
         command=command,

@@ -127,7 +127,7 @@ def _check_operands(schema: dict[str, Any], at: str) -> None:
         except re.error as error:
             raise CallerError(
                 f"The JSON Schema has the pattern {pattern!r} at {at}, which Python refuses: "
-                f"{error}."
+                f"{error}. Correct it."
             ) from None
 
 

@@ -152,9 +152,9 @@ class Parameters:
                 "top of the module."
             ) from None
         except TypeError as error:
-            raise InvalidTool(f"Tool {self._function!r}: its annotations are wrong: {error}") from (
-                error
-            )
+            raise InvalidTool(
+                f"Tool {self._function!r}: its annotations are wrong: {error}. Correct them."
+            ) from error
 
     def _check(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

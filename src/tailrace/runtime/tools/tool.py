@@ -19,6 +19,7 @@ import msgspec
 
 from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import read_arguments
+from tailrace.core.values import quoted
 from tailrace.ports import ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
 from tailrace.runtime.diagnostics.failures import ToolError, ToolTimeout
@@ -101,7 +102,7 @@ class Context:
             )
         return await self._ask(agent, prompt)
 
-    def sending(self, send: Callable[[Notify], None]) -> Context:
+    def _sending(self, send: Callable[[Notify], None]) -> Context:
         """The same context for one attempt of a call, whose progress goes to `send`."""
         return Context(
             self.task, self.call_id, agent=self.agent, deps=self.deps, send=send, ask=self._ask
@@ -177,10 +178,13 @@ class Tool:
                 "`idempotent=True`, or leave `retries` out."
             )
         if inspect.iscoroutinefunction(self.needs_approval):
-            raise InvalidTool(f"{who}: `needs_approval` must not be async; it decides at once.")
+            raise InvalidTool(
+                f"{who}: `needs_approval` is async, but decides at once; write a plain function."
+            )
         if not (isinstance(self.needs_approval, bool) or callable(self.needs_approval)):
             raise InvalidTool(
-                f"{who}: `needs_approval` must be a bool, or a function of the arguments."
+                f"{who}: `needs_approval` is {self.needs_approval!r}; "
+                "pass a bool, or a function of the arguments."
             )
         if self.timeout is not None and not (
             type(self.timeout) in (int, float) and self.timeout > 0
@@ -194,7 +198,10 @@ class Tool:
                 f"{who}: `allowed_callers` must be a list of strings, not {callers!r}."
             )
         if self.parameters.get("type") != "object":
-            raise InvalidTool(f'{who}: `parameters` must be a JSON Schema of type "object".')
+            kind = quoted(self.parameters.get("type"))
+            raise InvalidTool(
+                f'{who}: the type of `parameters` is {kind}; write a JSON Schema of type "object".'
+            )
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
@@ -288,7 +295,7 @@ class Tool:
         """Run the function in a task of its own: the run need not wait until it gives up."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Streamed | Output | Raised] = asyncio.Queue()
-        own = context.sending(partial(from_any_thread, loop, events))
+        own = context._sending(partial(from_any_thread, loop, events))  # noqa: SLF001
         body = loop.create_task(self._run(arguments, own, events), name=f"tool {self.name}")
         left = self.timeout
         try:

@@ -36,10 +36,11 @@ TOO_MANY_ATTEMPTS = ErrorInfo(
 )
 
 
-async def closable_state(store: Store, claim: Claim) -> State:
+async def closable_state(store: Store, claim: Claim, thread_id: str) -> State:
     """`whole_state`, or an empty root if the log cannot be folded.
 
     The root's end closes its open items (PROTOCOL.md, section 4, rule 7). So any run can be ended.
+    `thread_id` is for the log.
     """
     try:
         return await whole_state(store, claim.run_id, claim.last_seq)
@@ -49,7 +50,7 @@ async def closable_state(store: Store, claim: Claim) -> State:
         logger.exception(
             "run %s (agent %s) cannot be folded; it is ended",
             *(claim.run_id, claim.agent),
-            extra=about_run(claim.run_id, claim.agent),
+            extra=about_run(claim.run_id, claim.agent, thread_id),
         )
         state = State()
         state.absorb(ev.TaskCreated(task_id=claim.run_id, sequence_number=claim.last_seq))
@@ -98,9 +99,9 @@ def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
 def resume(agent: object, task: Task, reason: str) -> None:
     """Make a run that its worker left ready for its restartable agent.
 
-    An agent may have a `begin_again` of its own.
+    An `Agent` begins again in its own way.
     """
-    getattr(agent, "begin_again", begin_again)(task, reason)
+    getattr(agent, "_begin_again", begin_again)(task, reason)
 
 
 def begin_again(task: Task, reason: str = WORKER_LOST) -> None:

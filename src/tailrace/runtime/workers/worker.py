@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.core.events import Recorded
@@ -103,7 +104,8 @@ class Worker:
         self._going_on: set[str] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._to_join: asyncio.Queue[str] = asyncio.Queue()
+        self._to_join: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
+        """Runs whose rows are joined, each with the `extra` of a log line."""
         self._awake = asyncio.Event()
         self._subscription: Subscription | None = None
         self._watchdog: Watchdog | None = None
@@ -412,13 +414,15 @@ class Worker:
         """Read the run's state, and start, continue or end the run."""
         claim, store = live.claim, self._store
         is_last = claim.attempt > self._max_attempts
+        info = await patiently(lambda: store.info(claim.run_id))
+        thread_id = info.thread_id if info is not None else ""
         if is_last:
-            state = await recovery.closable_state(store, claim)
+            state = await recovery.closable_state(store, claim, thread_id)
         else:
             state = await whole_state(store, claim.run_id, claim.last_seq)
-        info = await patiently(lambda: store.info(claim.run_id))
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
-        emitter.on_many_batches = self._to_join.put_nowait
+        extra = about_run(claim.run_id, claim.agent, thread_id)
+        emitter.on_many_batches = lambda run_id: self._to_join.put_nowait((run_id, extra))
         emitter.earlier = Chain(store, info, state).earlier
         emitter.blobs = store
         emitter.owner = info.owner if info is not None else ""
@@ -457,12 +461,13 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._to_join.put_nowait, run_id)
+        one = (run_id, about(live.log_fields()))
+        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._to_join.put_nowait, one)
 
     async def _tidy(self) -> None:
         """Join the rows of long and ended runs, one run at a time, so that others do not wait."""
         while True:
-            run_id = await self._to_join.get()
+            run_id, extra = await self._to_join.get()
             try:
                 await self._store.repack(run_id)
             except StorageBusy:
@@ -472,7 +477,7 @@ class Worker:
                     "the rows of run %s were not joined: %s",
                     run_id,
                     error,
-                    extra=about_run(run_id),
+                    extra=extra,
                 )
             await asyncio.sleep(TIDY_PAUSE)
 

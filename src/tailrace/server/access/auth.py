@@ -206,4 +206,7 @@ def checked(found: object) -> Principal | None:
     """The result of an application's `authenticate`, if it is usable."""
     if found is None or (isinstance(found, Principal) and is_id(found.id)):
         return found
-    raise AuthFailed("`authenticate` must return a Principal with a valid id, or None.")
+    raise AuthFailed(
+        f"`authenticate` returned a {type(found).__name__} that cannot be used; "
+        "return a Principal with a valid id, or None."
+    )

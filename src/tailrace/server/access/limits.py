@@ -35,8 +35,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse limits below 1."""
         for name in self.__struct_fields__:
-            if getattr(self, name) < 1:
-                raise CallerError(f"`{name}` of ServerLimits must be at least 1.")
+            if (value := getattr(self, name)) < 1:
+                raise CallerError(f"`{name}` of ServerLimits is {value}; use 1 or more.")
 
 
 class Allowance:

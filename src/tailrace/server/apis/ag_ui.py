@@ -14,7 +14,7 @@ from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.event_sink import runs_of_item
 from tailrace.core.ids import check_id, is_id
-from tailrace.core.values import Json, dicts_of, list_of
+from tailrace.core.values import Json, dicts_of, list_of, quoted
 from tailrace.history.inputs import InputItem, is_aside, read_input
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
@@ -194,10 +194,8 @@ def _entries(value: Any) -> list[Json]:
         for member in value
     )
     if not is_list:
-        raise CallerError(
-            "`resume` must be a list of {interruptId, status}; a status is resolved or cancelled.",
-            param="resume",
-        )
+        kind = "a list of {interruptId, status}, with the status resolved or cancelled"
+        raise request_fields.wrong("resume", value, kind)
     return list(value)
 
 
@@ -211,9 +209,9 @@ def _answer(entry: Json, kind: str | None) -> Json:
         return {**answer, "approved": resolved and payload is not False}
     # A payload of another form may be meant as a denial, so it must not approve.
     if not isinstance(payload, dict) or not payload.keys() <= _APPROVAL.keys():
-        raise _no_approval()
+        raise _no_approval(payload)
     if not all(isinstance(value, _APPROVAL[name]) for name, value in payload.items()):
-        raise _no_approval()
+        raise _no_approval(payload)
     answer |= {"reason": payload.get("reason"), "value": payload.get("arguments")}
     return {**answer, "approved": resolved and payload.get("approved", True)}
 
@@ -226,9 +224,10 @@ _APPROVAL: dict[str, Any] = {
 """The fields of a payload that answers an approval."""
 
 
-def _no_approval() -> CallerError:
+def _no_approval(payload: Any) -> CallerError:
     return CallerError(
-        "The `payload` of an approval must be true, false or {approved, reason?, arguments?}.",
+        f"The `payload` of an approval is {quoted(payload)}; "
+        "send true, false or {approved, reason?, arguments?}.",
         param="resume",
     )
 

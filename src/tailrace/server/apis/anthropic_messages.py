@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.errors import NotFound
 from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, dict_of, list_of
 from tailrace.server import request_fields
@@ -89,7 +89,7 @@ class MessagesApi(OneWayApi):
         thread = request_fields.optional(body, "thread", dict) or {}
         kind = thread.get("type")
         if thread and kind not in ("create", "continue"):
-            raise CallerError("`thread.type` must be create or continue.", param="thread.type")
+            raise request_fields.wrong("thread.type", kind, "create or continue")
         if kind != "continue":
             return None
         name = "previous_message_id"
@@ -120,7 +120,7 @@ def request_messages(body: Json, known: Collection[str] = ()) -> list[Json]:
         return messages
     is_list = isinstance(system, list) and all(isinstance(block, dict) for block in system)
     if not is_list and not isinstance(system, str):
-        raise CallerError("`system` must be a string or a list of text blocks.", param="system")
+        raise request_fields.wrong("system", system, "a string or a list of text blocks")
     return [{"role": "system", "content": system}, *messages]
 
 
@@ -131,8 +131,8 @@ def options(body: Json) -> Json:
     named["tools"] = [_function(function) for function in _functions(body)]
     choice = request_fields.optional(body, "tool_choice", dict) or {}
     if choice and choice.get("type") not in (*_CHOICES, "tool"):
-        message = "`tool_choice.type` must be auto, any, none or tool."
-        raise CallerError(message, param="tool_choice.type")
+        kinds = "auto, any, none or tool"
+        raise request_fields.wrong("tool_choice.type", choice.get("type"), kinds)
     named["tool_choice"] = _CHOICES.get(str(choice.get("type")))
     if choice.get("type") == "tool":
         named["tool_choice"] = {"type": "function", "name": choice.get("name")}

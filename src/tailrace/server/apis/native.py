@@ -20,6 +20,7 @@ from tailrace.core.ids import check_id
 from tailrace.core.json_pieces import entry_pieces
 from tailrace.core.run_object import client_view
 from tailrace.core.tool_output import OCTETS
+from tailrace.core.values import quoted
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.agents.descriptions import agent_info
@@ -201,7 +202,7 @@ class NativeApi(HttpApi):
         run = await self._started({**body, **request.path_params}, request, follows=bool(stream))
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
         if stream:
-            source = RunStream(self.runs, wire, run.run_id)
+            source = RunStream(self.runs, wire, run.run_id, about=run)
             return SseResponse(source, self.connections, {"location": here})
         started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
         answer = json_response(started, 201)
@@ -249,7 +250,7 @@ class NativeApi(HttpApi):
         seq = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
         if seq < 1:
             raise CallerError(
-                f"`at` is {text[:40]!r}; it must be from 1 to {info.last_seq}.", param="at"
+                f"`at` is {quoted(text)}; it must be from 1 to {info.last_seq}.", param="at"
             )
         if seq > info.last_seq:
             raise NotFound(
@@ -324,9 +325,7 @@ class NativeApi(HttpApi):
         root = request.scope.get("root_path", "")
         path = unquote(asked.partition("?")[0]).removeprefix(root)
         if not _STREAM_PATH.fullmatch(path):
-            raise CallerError(
-                "`path` must be /runs/{id}/events or /threads/{id}/events.", param="path"
-            )
+            raise request_fields.wrong("path", asked, "/runs/{id}/events or /threads/{id}/events")
         principal = admitted.get().principal
         if principal is None:
             raise NotFound(

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tailrace.core.errors import CallerError
 from tailrace.server import request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import client_schemas
@@ -39,7 +38,7 @@ class CompletionsApi(OneWayApi):
         stream = request_fields.optional(body, "stream", bool)
         asked = request_fields.optional(body, "stream_options", dict) or {}
         if request_fields.optional(body, "n", int) not in (None, 1):
-            raise CallerError("`n` must be 1: a run has one answer.", param="n")
+            raise request_fields.wrong("n", body["n"], "1: a run has one answer")
         run = await self.started(
             request.headers.get("idempotency-key"),
             model,
@@ -64,7 +63,7 @@ def options(body: dict[str, Any]) -> dict[str, Any]:
     for name in _LIMITS:
         if (limit := request_fields.optional(body, name, int)) is not None:
             if limit < 1:  # checked here, because the second replaces the first
-                raise CallerError(f"`{name}` must be at least 1.", param=name)
+                raise request_fields.wrong(name, limit, "at least 1")
             named["max_output_tokens"], names["max_output_tokens"] = limit, name
     if (effort := request_fields.optional(body, "reasoning_effort", str)) is not None:
         named["reasoning"] = {"effort": effort}

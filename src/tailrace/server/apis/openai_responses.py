@@ -420,7 +420,7 @@ class ResponsesApi(HttpApi):
             items = items[places[0] :]
         limit = query.get("limit", "20")
         if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:
-            raise CallerError(f"`limit` must be from 1 to {MAX_ITEMS}.", param="limit")
+            raise request_fields.wrong("limit", limit, f"from 1 to {MAX_ITEMS}")
         page = items[: int(limit)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
 

@@ -23,9 +23,10 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError, Stopping, TailraceError
-from tailrace.core.values import Json, json_text
+from tailrace.core.values import Json, json_text, quoted
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.server import request_fields
 from tailrace.server.access.admission import admitted
 from tailrace.server.access.auth import Unauthorized
 from tailrace.server.access.guard import INTERNAL, STORE_SECONDS, status_of
@@ -225,14 +226,14 @@ def _object(message: Message) -> Json:
         raise too_large()
     body = decode_json(raw)
     if not isinstance(body, dict):
-        raise CallerError("The message must be a JSON object.")
+        raise CallerError(f"The message is {quoted(body)}; send a JSON object.")
     return body
 
 
 def _check(body: Json) -> None:
     """Refuse what a WebSocket cannot do. `stream` is ignored: there is always a stream."""
     if body.get("type") != "response.create":
-        raise CallerError('`type` must be "response.create".', param="type")
+        raise request_fields.wrong("type", body.get("type"), '"response.create"')
     if body.get("background") is True:
         advice = "`background` does not work over a WebSocket; use POST /v1/responses."
         raise CallerError(advice, param="background")

@@ -108,8 +108,10 @@ class AbandonedRuns:
 
     async def _deny(self, run_id: str, seen: int) -> None:
         """Deny what a run asks, if it has had no event since event `seen`."""
+        known: RunInfo | str = run_id
         try:
-            last = (await self._runs.info(run_id)).last_seq
+            known = await self._runs.info(run_id)
+            last = known.last_seq
             if last == seen:
                 state = (await self._runs.look(run_id)).state
                 for request_id in _requests(state):
@@ -120,7 +122,7 @@ class AbandonedRuns:
             logger.warning(
                 "run %s waits for an answer, and got none: %s",
                 *(run_id, error),
-                extra=about_run(run_id),
+                extra=about_run(known),
             )
         if run_id in self._waiting:
             self._look_later(run_id, last)
@@ -133,9 +135,9 @@ class AbandonedRuns:
             continued = run.previous_run_id
             while continued in older:
                 continued = older.pop(continued).previous_run_id
-            for run_id, one in older.items():
-                if one.ended_at is None and _requests((await runs.look(run_id)).state):
-                    await self._cancel(run_id, REPLACED)
+            for one in older.values():
+                if one.ended_at is None and _requests((await runs.look(one.run_id)).state):
+                    await self._cancel(one, REPLACED)
         except TailraceError as error:
             logger.warning(
                 "runs that run %s replaces were not cancelled: %s",
@@ -144,24 +146,25 @@ class AbandonedRuns:
             )
 
     async def _cancel_unfollowed(self, run_id: str) -> None:
+        run: RunInfo | None = None
         try:
             run = await self._runs.find(run_id)
             if run is None or run.ended_at is not None:
                 return
             followed = await self._runs.followed_elsewhere.is_followed(run_id)
         except TailraceError as error:
-            _log_not_cancelled(run_id, error)
+            _log_not_cancelled(run_id, run, error)
             return
         if followed:
             self.left(run_id)
         else:
-            await self._cancel(run_id)
+            await self._cancel(run)
 
-    async def _cancel(self, run_id: str, reason: str = ABANDONED) -> None:
+    async def _cancel(self, run: RunInfo, reason: str = ABANDONED) -> None:
         try:
-            await self._runs.cancel(run_id, reason)
+            await self._runs.cancel(run.run_id, reason)
         except TailraceError as error:
-            _log_not_cancelled(run_id, error)
+            _log_not_cancelled(run.run_id, run, error)
 
 
 class AbandonableStream(RunStream):
@@ -178,11 +181,11 @@ class AbandonableStream(RunStream):
         self._abandoned.left(self._run_id)
 
 
-def _log_not_cancelled(run_id: str, error: TailraceError) -> None:
+def _log_not_cancelled(run_id: str, run: RunInfo | None, error: TailraceError) -> None:
     logger.warning(
         "run %s has no client and was not cancelled: %s",
         *(run_id, error),
-        extra=about_run(run_id),
+        extra=about_run(run or run_id),
     )
 
 

@@ -43,7 +43,7 @@ class RunStream:
 
     __slots__ = (
         *("_gap_sent", "_info", "_joined", "_opening", "_over", "_piece", "_pieces", "_point"),
-        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "wire"),
+        *("_names", "_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "wire"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -55,14 +55,20 @@ class RunStream:
         *,
         snapshot: bool = False,
         info: RunInfo | None = None,
+        about: RunInfo | None = None,
     ) -> None:
-        """`info` is the run's row for a snapshot, if the caller has read it already."""
+        """`info` is the run's row for a snapshot, if the caller has read it already.
+
+        `about` is a row that may be old; log lines have its agent and thread.
+        """
         self._runs = runs
         self.wire = wire
         self._run_id = run_id
         self._point = point
         self._snapshot = snapshot
         self._info = info
+        known = info or about  # only its names are kept: the stream may last for hours
+        self._names = ("", "") if known is None else (known.agent, known.thread_id)
         self._stream: Stream | None = None
         self._joined: RunOpening | None = None  # whose encoder the stream will need
         self._opening: SharedBytes | None = None
@@ -76,7 +82,7 @@ class RunStream:
     @property
     def log_extra(self) -> dict[str, Any]:
         """The run or thread of a log line."""
-        return about_run(self._run_id)
+        return about_run(self._run_id, *self._names)
 
     def closing(self, reason: str) -> bytes:
         """The frames that end the stream before the run's end."""

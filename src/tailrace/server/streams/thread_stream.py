@@ -124,5 +124,5 @@ class ThreadStream:
         wire = self.wire.in_thread(run.ordinal)
         point = await resume_point(self._runs, wire, run.run_id, cursor)
         snapshot = self._snapshot and point is None
-        self._run = RunStream(self._runs, wire, run.run_id, point, snapshot=snapshot)
+        self._run = RunStream(self._runs, wire, run.run_id, point, snapshot=snapshot, about=run)
         return aiter(self._run)

@@ -97,7 +97,9 @@ class PostgresLog(Statements):
 
         found = await self._pool.run(work)
         if found is None and run.ordinal is not None and await self.info(run.run_id) is None:
-            raise SeqConflict(f"Thread {run.thread_id} has another run {run.ordinal}.")
+            raise SeqConflict(
+                f"Thread {run.thread_id} has another run {run.ordinal}. Create the run again."
+            )
         return None if found is None else _info(found)
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:

@@ -248,7 +248,9 @@ class PostgresPool:
         return db
 
     def _failure(self, error: Exception) -> StorageError:
-        return StorageError(f"PostgreSQL at {self.where} reports an error: {_reason(error)}.")
+        return StorageError(
+            f"PostgreSQL at {self.where} reports an error: {_reason(error)}. See its log."
+        )
 
     def _failure_at_start(self, error: Exception) -> Exception:
         pg = self._pg

@@ -84,7 +84,7 @@ def append(
         row_of(one.run_id, one.first_seq, one.epoch, one.publics, one.privates) for one in batches
     ]
     if len({row.run_id for row in rows}) != len(rows):
-        raise SeqConflict("Two batches are of one run.")
+        raise SeqConflict("Two batches are of one run; append each batch alone.")
     if one_by_one:
         _write_each(db, rows)
     else:
@@ -99,7 +99,7 @@ def _write_each(db: apsw.Connection, rows: list[Row]) -> None:
     before = db.total_changes()
     db.executemany(_MOVE, [row[:4] for row in rows])
     if db.total_changes() - before != len(rows):
-        raise SeqConflict("A batch does not fit.")
+        raise SeqConflict("A batch does not fit; append each batch alone.")
     for table, some in _by_table(rows):
         db.executemany(_insertion(table), some)
 
@@ -108,7 +108,7 @@ def _write_all(db: apsw.Connection, rows: list[Row]) -> None:
     for table, some in _by_table(rows):
         db.execute(_insertions(table, len(some)), [value for row in some for value in row])
         if db.changes() != len(some):
-            raise SeqConflict("A batch does not fit.")
+            raise SeqConflict("A batch does not fit; append each batch alone.")
     db.execute(_moves(len(rows)), [value for row in rows for value in (row.run_id, row.last_seq)])
 
 

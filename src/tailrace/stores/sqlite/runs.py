@@ -28,7 +28,9 @@ def create(db: apsw.Connection, run: NewRun, now: float) -> RunInfo | None:
         run.thread_id,
     ) or (1,)
     if run.ordinal not in (None, ordinal):
-        raise SeqConflict(f"Thread {run.thread_id} has another run {run.ordinal}.")
+        raise SeqConflict(
+            f"Thread {run.thread_id} has another run {run.ordinal}. Create the run again."
+        )
     info = RunInfo(
         run_id=run.run_id,
         agent=run.agent,

@@ -55,7 +55,7 @@ def answers_of(message: Any) -> list[dict[str, Any]]:
         approvals = msgspec.convert(found, list[_Approval])
     except msgspec.ValidationError as error:
         raise CallerError(
-            f"An `approval` in `messages` is wrong: {error}.", param="messages"
+            f"An `approval` in `messages` is wrong: {error}. Correct it.", param="messages"
         ) from error
     return [
         {"request_id": approval.id, "approved": approval.approved}
