@@ -19,6 +19,7 @@ from tailrace.core.items import Data, Usage
 from tailrace.history import history
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.agents.functions import AgentFunction, restartable
+from tailrace.runtime.followers import elsewhere
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.testing.waiting import until
@@ -235,6 +236,10 @@ agents: dict[str, AgentFunction] = {
     "picker": picker,
     "triage": triage,
 }
+
+# Servers learn sooner whether another one follows a run.
+elsewhere.LOOK_SECONDS = float(os.environ.get("TAILRACE_TEST_LOOK", elsewhere.LOOK_SECONDS))
+elsewhere.ANSWER_SECONDS = float(os.environ.get("TAILRACE_TEST_ANSWER", elsewhere.ANSWER_SECONDS))
 
 app = Tailrace(
     agents,

@@ -39,12 +39,15 @@ async def agent(task: Task) -> None:
 
 
 @pytest.fixture
-async def app(
-    postgres_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Tailrace]:
-    # The same in a tenth of the time.
-    monkeypatch.setattr(guard, "STORE_SECONDS", guard.STORE_SECONDS / 10)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait for the store a quarter of the time."""
+    for module in (router, sse_response):
+        monkeypatch.setattr(module, "STORE_SECONDS", guard.STORE_SECONDS / 4)
     monkeypatch.setattr(outage, "SLOW_SECONDS", outage.SLOW_SECONDS / 10)
+
+
+@pytest.fixture
+async def app(postgres_url: str, redis: Redis, short_limits: None) -> AsyncIterator[Tailrace]:
     made = Tailrace({"a": agent}, postgres_url, bus=redis.url)
     async with asyncio.timeout(120), made.running():
         yield made
@@ -114,7 +117,7 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.url
             if not answer.url.path.startswith("/api/chat"):  # there it is the sentence alone
                 assert answer.json()["error"]["code"] == "storage_busy"
-        # The limits are a tenth of those in use; without them a request would wait for ever.
+        # The limits are shorter than those in use; without them a request would wait for ever.
         assert time.monotonic() - begun < 30
         ready = await client.get("/ready")
         assert ready.json() == {"status": "not_ready", "store": "away", "bus": "ok"}
@@ -298,6 +301,7 @@ async def test_a_store_without_room_for_events_is_not_ready_although_it_can_be_c
         await until_ready(client)
 
 
+@pytest.mark.usefixtures("short_limits")
 async def test_an_error_of_one_run_is_no_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
