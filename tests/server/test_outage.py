@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
@@ -31,6 +32,8 @@ from tests.services import Postgres, Redis
 from tests.serving import client_of
 
 BODY = {"agent": "a", "input": "?"}
+ASKED = 40
+"""How many requests `answers` sends."""
 
 
 async def agent(task: Task) -> None:
@@ -92,6 +95,7 @@ async def answers(client: httpx.AsyncClient, run_id: str) -> list[httpx.Response
         client.get("/api/chat/c/stream"),
         *(client.post("/runs", json=BODY) for _ in range(30)),
     ]
+    assert len(asked) == ASKED
     return list(await asyncio.gather(*asked))
 
 
@@ -209,13 +213,23 @@ async def test_without_its_bus_a_server_is_ready_and_says_so(
 
 
 async def test_callers_that_leave_during_faults_leave_nothing_behind(
-    app: Tailrace, client: httpx.AsyncClient, postgres: Postgres, redis: Redis, reported: None
+    app: Tailrace, postgres: Postgres, redis: Redis, reported: None
 ) -> None:
+    begun = 0
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal begun
+        begun += 1
+        await app(scope, receive, send)
+
+    client = client_of(counted)
     run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
 
     async def leave() -> None:
+        nonlocal begun
+        begun = 0
         asked = [asyncio.ensure_future(answers(client, run_id)) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        await until(lambda: begun == 2 * ASKED)
         for one in asked:
             one.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -230,6 +244,7 @@ async def test_callers_that_leave_during_faults_leave_nothing_behind(
     await asyncio.to_thread(postgres.start)
     await leave()
     await until_ready(client)
+    await client.aclose()
 
 
 @pytest.mark.parametrize(("quiet", "logged"), [(3600, 1), (0, 3)], ids=["soon", "later"])
