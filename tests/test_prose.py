@@ -6,6 +6,7 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,14 @@ def test_names_and_comments_of_tests_and_benchmarks_use_plain_words(folder: str)
     assert found == []
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def docstrings(path: Path) -> Iterator[str]:
     """The docstrings of a module, of its classes and functions, and of their fields."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         body = getattr(node, "body", None)
         for line in body if isinstance(body, list) else []:
             match line:
@@ -168,7 +174,7 @@ def test_the_limit_finds_a_long_sentence_and_skips_code(tmp_path: Path) -> None:
 
 def public_types(path: Path) -> Iterator[str]:
     """The classes and type aliases of a module, without type variables of one letter."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree(path).body:
         if isinstance(node, ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -191,7 +197,7 @@ def test_a_function_fits_on_a_page() -> None:
     """Without its signature and docstring, which may be long for a command or a public class."""
     found = []
     for path in (ROOT / "src").glob("**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
                 lines = (node.end_lineno or 0) - first.lineno + 1
