@@ -28,6 +28,11 @@ class Amounts:
     paced_seconds: float = 6.0
     paced_runs: int = live_paced.RUNS
     lone_seconds: float = 2.0
+    joined_after: float = live_paced.JOINED_AFTER
+    replays: int = 15
+    """How often a run is joined late."""
+    opened_seconds: float = 1.0
+    """How long idle connections are given."""
     joined: tuple[int, ...] = (1_000, 20_000, 1_000_000)
     """Events of runs that are joined late; the second is the size that the target names."""
     people: int = 1_000
@@ -41,9 +46,12 @@ ONCE = Amounts(
     rounds=1,
     events=200,
     paced_rounds=1,
-    paced_seconds=1.0,
+    paced_seconds=0.2,
     paced_runs=2,
-    lone_seconds=1.0,
+    lone_seconds=0.2,
+    joined_after=0.0,
+    replays=1,
+    opened_seconds=0.1,
     joined=(100, 200),
     people=20,
     shown=100,
@@ -72,15 +80,19 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
                 **peers,
             }
             paced, paced_wanted = live_paced.run(
-                contenders, sizes.paced_rounds, sizes.paced_seconds, sizes.paced_runs
+                contenders,
+                sizes.paced_rounds,
+                sizes.paced_seconds,
+                sizes.paced_runs,
+                sizes.joined_after,
             )
         alone = {name: contenders[name] for name in (live_paced.LIMIT, *live_paced.DURABLE)}
         parts = [
             live_paced.lone(alone, sizes.paced_rounds, sizes.lone_seconds),
-            _late_join(limits, ours, sizes.joined),
+            _late_join(limits, ours, sizes.joined, sizes.replays),
             _snapshot_join(limits, ours, sizes.joined[:2], rounds),
             _fan_out(limits, ours, sizes),
-            _idle(folder, sizes.people),
+            _idle(folder, sizes.people, sizes.opened_seconds),
         ]
     tables = [first, *paced, *(table for table, _ in parts)]
     targets = [*wanted, *paced_wanted, *(target for _, found in parts for target in found)]
@@ -198,7 +210,9 @@ def _share(table: Table, name: str) -> float:
 # --- late join -----------------------------------------------------------------------------------
 
 
-def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Table, list[Target]]:
+def _late_join(
+    limits: Server, ours: Server, sizes: tuple[int, ...], replays: int
+) -> tuple[Table, list[Target]]:
     title = "live: late join by replay"
     times: dict[int, dict[str, list[float]]] = {}
     for count in sizes:
@@ -217,7 +231,7 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
                 partial(ours.read_until, f"/runs/{alive}/events", last)
             )
         ours.settle()
-        times[count] = _raced(title, count, 5 if count > 100_000 else 15, contenders)
+        times[count] = _raced(title, count, 5 if count > 100_000 else replays, contenders)
     table = Table(
         title,
         times,
@@ -327,15 +341,15 @@ def _all_read(streams: list[socket.socket], shown: int) -> float:
     return ended
 
 
-def _idle(folder: str, people: int) -> tuple[Table, list[Target]]:
+def _idle(folder: str, people: int, seconds: float) -> tuple[Table, list[Target]]:
     """In new processes: one that had a crowd before has room for the next."""
     title = "live: memory of an idle connection"
     progress(title)
     with server("limits", folder) as limits:
-        bare = _weight(limits, "/idle", people)
+        bare = _weight(limits, "/idle", people, seconds)
     with server("tailrace", folder, "--database", f"{folder}/idle.db") as ours:
         run_id = ours.start(count=1, rate=0, wait=True)
-        weight = _weight(ours, f"/runs/{run_id}/events", people)
+        weight = _weight(ours, f"/runs/{run_id}/events", people, seconds)
     table = Table(
         title,
         {people: {"bare uvicorn": [bare], "tailrace": [weight]}},
@@ -349,15 +363,15 @@ def _idle(folder: str, people: int) -> tuple[Table, list[Target]]:
     return table, [at_most(title, 12, weight / 1024, "KiB")]
 
 
-def _weight(one: Server, path: str, people: int) -> float:
+def _weight(one: Server, path: str, people: int, seconds: float) -> float:
     """What a connection adds to a server that has served some before."""
     streams = [one.open(path) for _ in range(50)]
-    time.sleep(0.5)
+    time.sleep(seconds / 2)
     before = one.memory()
     streams += [one.open(path) for _ in range(people)]
     known = -1
     while known != (known := one.memory()):  # until all are connected
-        time.sleep(1.0)
+        time.sleep(seconds)
     for stream in streams:
         stream.close()
     # Few connections may fit into memory that the process has already.

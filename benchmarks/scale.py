@@ -215,6 +215,10 @@ class Bench:
     counts: tuple[int, ...]
     seconds: float
     busy_runs: int
+    least_events: int
+    """Events of each run before the window begins."""
+    settled: float
+    """Seconds between then and the window."""
 
     def round(self, title: str) -> Round:
         """Measure everything once."""
@@ -266,9 +270,9 @@ class Bench:
         async with served.running():
             names = [(await served.start(agent, n)).id for n, agent in enumerate(agents)]
             async with asyncio.timeout(60):
-                while any(seq < 20 for seq in (await _seqs(served, names)).values()):  # noqa: ASYNC110
+                while any(seq < self.least_events for seq in (await _seqs(served, names)).values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(self.settled)
             commits = self._commits()
             begun, seqs, cpu = loop.time(), await _seqs(served, names), _cpu(roots)
             await asyncio.sleep(self.seconds)
@@ -313,10 +317,12 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     seconds = pace.amount(full=8.0, quick=4.0, once=1.0)
     counts = pace.amount(full=PROCESSES, quick=PROCESSES, once=PROCESSES[:2])
     busy_runs = pace.amount(full=UNPACED_RUNS, quick=UNPACED_RUNS, once=2)
+    least_events = pace.amount(full=20, quick=20, once=5)
+    settled = pace.amount(full=1.0, quick=1.0, once=0.0)
     title = "scale: the model of docs/scale.md, fitted with one worker"
     postgres, redis = Postgres(fsync=True), Redis()
     try:
-        bench = Bench(postgres, redis, counts, seconds, busy_runs)
+        bench = Bench(postgres, redis, counts, seconds, busy_runs, least_events, settled)
         rounds = [bench.round(title) for _ in range(pace.amount(full=3, quick=2, once=1))]
     finally:
         redis.close()

@@ -19,6 +19,7 @@ from tailrace.core.items import Data, Usage
 from tailrace.history import history
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.agents.functions import AgentFunction, restartable
+from tailrace.runtime.followers import other_processes
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
 from tailrace.testing.waiting import until
@@ -235,6 +236,14 @@ agents: dict[str, AgentFunction] = {
     "picker": picker,
     "triage": triage,
 }
+
+# Servers learn sooner whether another one follows a run.
+other_processes.LOOK_SECONDS = float(
+    os.environ.get("TAILRACE_TEST_LOOK", other_processes.LOOK_SECONDS)
+)
+other_processes.ANSWER_SECONDS = float(
+    os.environ.get("TAILRACE_TEST_ANSWER", other_processes.ANSWER_SECONDS)
+)
 
 app = Tailrace(
     agents,

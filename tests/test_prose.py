@@ -6,6 +6,7 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def test_a_text_uses_plain_words(path: Path) -> None:
     assert found == []
 
 
+CELL = r"(?:`[^`\n]*`|\\\||[^|\n])+"
+"""A cell of a table. A bar in code, or behind a backslash, does not end it."""
+
+
 def is_odd(text: str) -> bool:
     return WORDS.search(text.replace("_", " ")) is not None
 
@@ -72,9 +77,14 @@ def test_names_and_comments_of_tests_and_benchmarks_use_plain_words(folder: str)
     assert found == []
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def docstrings(path: Path) -> Iterator[str]:
     """The docstrings of a module, of its classes and functions, and of their fields."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         body = getattr(node, "body", None)
         for line in body if isinstance(body, list) else []:
             match line:
@@ -82,12 +92,31 @@ def docstrings(path: Path) -> Iterator[str]:
                     yield inspect.cleandoc(text)
 
 
+def comments(path: Path) -> Iterator[str]:
+    """The comments of a file. Lines of the same column that follow each other are one comment."""
+    last = (0, 0)
+    lines: list[str] = []
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type != tokenize.COMMENT:
+                continue
+            row, column = token.start
+            if (row - 1, column) != last and lines:
+                yield " ".join(lines)
+                lines = []
+            last = (row, column)
+            lines.append(token.string.lstrip("#").strip())
+    yield " ".join(lines)
+
+
 def paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs and list items of Markdown, without code, tables and headings."""
+    """The paragraphs, list items and table cells of Markdown, without code and headings."""
     text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
         is_aligned = block.startswith("    ") or re.search(r"\S  +\S", block)
-        if not (is_aligned or block.lstrip().startswith(("|", "#", "<", "==="))):
+        if block.lstrip().startswith("|"):
+            yield from (cell.strip() for cell in re.findall(CELL, block))
+        elif not (is_aligned or block.lstrip().startswith(("#", "<", "==="))):
             yield " ".join(block.split())
 
 
@@ -121,16 +150,31 @@ def test_a_docstring_has_short_sentences() -> None:
     assert found == []
 
 
-def test_the_limit_finds_a_long_sentence_and_skips_code_and_tables() -> None:
+def test_a_comment_has_short_sentences() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in sorted((ROOT / "src").glob("**/*.py"))
+        for text in comments(path)
+        for sentence in long_sentences(text)
+    ]
+    assert found == []
+
+
+def test_the_limit_finds_a_long_sentence_and_skips_code(tmp_path: Path) -> None:
     long = "a word " * 13
-    short = "| " + long + "|\n\n```\n" + long + "\n```\n\n    " + long + "\n\n`" + long + "`"
+    short = "```\n" + long + "\n```\n\n    " + long + "\n\n`" + long + "`"
     assert list(long_sentences(short)) == []
     assert list(long_sentences(f"Short.\n- {long}.\n")) == [f"- {long.strip()} ."]
+    table = f"| a | b |\n| --- | --- |\n| word \\| {long}| {long} |\n| `{long}|{long}` | c |\n"
+    assert list(long_sentences(table)) == [f"word \\| {long.strip()}", long.strip()]
+    half = "a word " * 7
+    (tmp_path / "a.py").write_text(f"a = 1  # {half}\n# {half}\n# {half}\n", encoding="utf-8")
+    assert list(comments(tmp_path / "a.py")) == [half.strip(), f"{half}{half.strip()}"]
 
 
 def public_types(path: Path) -> Iterator[str]:
     """The classes and type aliases of a module, without type variables of one letter."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree(path).body:
         if isinstance(node, ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -174,7 +218,7 @@ def test_a_function_fits_on_a_page() -> None:
     """Without its signature and docstring, which may be long for a command or a public class."""
     found = []
     for path in (ROOT / "src").glob("**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
                 lines = (node.end_lineno or 0) - first.lineno + 1

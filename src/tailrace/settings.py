@@ -286,7 +286,7 @@ SETTINGS = {
             name="busy_thread",
             kind=_choice("run", "reject", "queue", "interrupt"),
             default="run",
-            help="What happens to a new run while another run of its thread is unfinished: `run` "
+            help="What happens to a new run while another run of its thread is unfinished. `run` "
             "starts it, `reject` refuses it, `queue` lets it wait, `interrupt` cancels the other. "
             "`Agent(busy_thread=…)` overrides it.",
             commands=_SERVE,

@@ -78,7 +78,7 @@ async def test_the_run_of_a_killed_worker_goes_on_or_is_closed_in_time(place: Pl
 async def test_the_run_of_a_killed_worker_is_left_alone_while_the_lease_that_is_set_lasts(
     tmp_path: Path,
 ) -> None:
-    async with staged(Place(tmp_path), "worker 1", lease=9.0) as stage:
+    async with staged(Place(tmp_path), "worker 1", lease=5.0) as stage:
         run = await stage.begin(steps=20)
         await run.shown(20)
         first = run.epoch

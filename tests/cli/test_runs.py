@@ -167,6 +167,8 @@ def test_ctrl_c_cancels_the_run(folder: Path) -> None:
 
 
 def test_a_signal_ends_the_command_while_the_terminal_does_not_read(folder: Path) -> None:
+    with (folder / "mine.py").open("a") as file:
+        file.write("import tailrace.cli.run\ntailrace.cli.run.CANCEL_SECONDS = 1.0\n")
     with terminal("run", "mine:app", "Tell me a story.", cwd=folder) as story:
         story.until("in progress")
         story.press("\x13")  # Ctrl-S, and no Ctrl-Q before the end

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.items import Text
+from tailrace.testing.waiting import until
 from tailrace.testing.wire_kit import encoded
 from tailrace.wire.openai_responses import FORMAT, response_object
 from tests.clients.openai_serving import Serving, plain
@@ -151,19 +151,23 @@ def test_a_run_that_fails_before_any_output_is_started_once(served: Served, chat
 
 
 @pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
-def test_a_run_whose_server_stops_before_any_output_is_started_once(
+async def test_a_run_whose_server_stops_before_any_output_is_started_once(
     tmp_path: Path, chat: bool
 ) -> None:
     """The run goes on elsewhere: a request that is sent again would be another run."""
     server = Served(tmp_path / "log.db", environment={"TAILRACE_TEST_WORKER": "no"})
     asked = {"baseURL": f"{server.url}/v1", "model": "refused", "retries": 2, "chat": chat}
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(run_node, ["openai_ai_sdk.mjs", json.dumps(asked)])
-        while not httpx.get(f"{server.url}/threads").json()["threads"]:
+    node = asyncio.to_thread(run_node, ["openai_ai_sdk.mjs", json.dumps(asked)])
+    async with httpx.AsyncClient(base_url=server.url) as http, asyncio.TaskGroup() as tasks:
+        answer = tasks.create_task(node)
+
+        async def has_begun() -> bool:
             assert not answer.done(), answer.result()
-            time.sleep(0.05)
-        assert server.kill(signal.SIGTERM) == 0
-        found = json.loads(answer.result())
+            return bool((await http.get("/threads")).json()["threads"])
+
+        await until(has_begun)
+        assert await asyncio.to_thread(server.kill, signal.SIGTERM) == 0
+    found = json.loads(answer.result())
     assert "The server is stopping" in str(found["errors"])
     assert "AI_RetryError" not in json.dumps(found)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
@@ -32,6 +33,8 @@ from tests.services import Postgres, Redis
 from tests.serving import client_of
 
 BODY = {"agent": "a", "input": "?"}
+ASKED = 40
+"""How many requests `answers` sends."""
 
 
 async def agent(task: Task) -> None:
@@ -40,12 +43,15 @@ async def agent(task: Task) -> None:
 
 
 @pytest.fixture
-async def app(
-    postgres_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Tailrace]:
-    # The same in a tenth of the time.
-    monkeypatch.setattr(guard, "STORE_SECONDS", guard.STORE_SECONDS / 10)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait for the store a quarter of the time."""
+    for module in (router, sse_response):
+        monkeypatch.setattr(module, "STORE_SECONDS", guard.STORE_SECONDS / 4)
     monkeypatch.setattr(outage, "SLOW_SECONDS", outage.SLOW_SECONDS / 10)
+
+
+@pytest.fixture
+async def app(postgres_url: str, redis: Redis, short_limits: None) -> AsyncIterator[Tailrace]:
     made = Tailrace({"a": agent}, postgres_url, bus=redis.url)
     async with asyncio.timeout(120), made.running():
         yield made
@@ -90,6 +96,7 @@ async def answers(client: httpx.AsyncClient, run_id: str) -> list[httpx.Response
         client.get("/api/chat/c/stream"),
         *(client.post("/runs", json=BODY) for _ in range(30)),
     ]
+    assert len(asked) == ASKED
     return list(await asyncio.gather(*asked))
 
 
@@ -115,7 +122,7 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.url
             if not answer.url.path.startswith("/api/chat"):  # there it is the sentence alone
                 assert answer.json()["error"]["code"] == "storage_busy"
-        # The limits are a tenth of those in use; without them a request would wait for ever.
+        # The limits are shorter than those in use; without them a request would wait for ever.
         assert time.monotonic() - begun < 30
         ready = await client.get("/ready")
         assert ready.json() == {"status": "not_ready", "store": "away", "bus": "ok"}
@@ -207,13 +214,23 @@ async def test_without_its_bus_a_server_is_ready_and_says_so(
 
 
 async def test_callers_that_leave_during_faults_leave_nothing_behind(
-    app: Tailrace, client: httpx.AsyncClient, postgres: Postgres, redis: Redis, reported: None
+    app: Tailrace, postgres: Postgres, redis: Redis, reported: None
 ) -> None:
+    begun = 0
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal begun
+        begun += 1
+        await app(scope, receive, send)
+
+    client = client_of(counted)
     run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
 
     async def leave() -> None:
+        nonlocal begun
+        begun = 0
         asked = [asyncio.ensure_future(answers(client, run_id)) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        await until(lambda: begun == 2 * ASKED)
         for one in asked:
             one.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -228,6 +245,7 @@ async def test_callers_that_leave_during_faults_leave_nothing_behind(
     await asyncio.to_thread(postgres.start)
     await leave()
     await until_ready(client)
+    await client.aclose()
 
 
 @pytest.mark.parametrize(("quiet", "logged"), [(3600, 1), (0, 3)], ids=["soon", "later"])
@@ -299,6 +317,7 @@ async def test_a_store_without_room_for_events_is_not_ready_although_it_can_be_c
         await until_ready(client)
 
 
+@pytest.mark.usefixtures("short_limits")
 async def test_an_error_of_one_run_is_no_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,6 @@
 """The store kit finds what is wrong: each of these mistakes, planted into the SQLite store.
 
-The kit's tests of the store pass without them, in `test_sqlite.py`.
+The kit's tests of the store pass without them, in `sqlite/test_store.py`.
 """
 
 from __future__ import annotations

@@ -274,3 +274,14 @@ def approved_twice() -> Script:
     run.answered(4, approved=True).answered(3, approved=False, reason="Too much.")
     run.result(5, 3, Text(text="denied"), status="failed").result(6, 4, Text(text="booked"))
     return run.message(7, Text(text="Done.")).used(3).add(ev.TaskCompleted)
+
+
+def recovered() -> list[ev.AnyEvent]:
+    """A lost attempt after 350 messages: clients that come later are sent thousands of frames."""
+    script = Script().begin()
+    for index in range(350):
+        script.message(index, Text(text="x"))
+    script.item(Message(id="msg_7_350", role="assistant"), 350)
+    script.done(Message(id="msg_7_350", role="assistant", status="incomplete"), 350)
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["msg_7_350"])
+    return script.message(351, Text(text="x")).add(ev.TaskCompleted).events

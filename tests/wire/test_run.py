@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -30,9 +31,12 @@ from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
 from tailrace.wire.frame_cursors import OPENING
 from tailrace.wire.run import FORMAT, RunFormat
+from tailrace.wire.run.events import RunFormatEvent
 from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
 from tests.effort import CUTS, sample
 from tests.traces import LOGS, Trace
+
+READ: Any = RunFormatEvent
 
 
 def events_of(trace: Trace) -> list[AnyEvent]:
@@ -52,6 +56,8 @@ def envelopes(frames: list[Frame]) -> list[dict[str, Any]]:
         body = json.loads(frame.data)
         assert list(body) == ["type", "threadId", "runId", "data"]
         assert frame.event == body["type"]
+        # All that is sent is in the types of /openapi.json.
+        assert msgspec.to_builtins(msgspec.convert(body, READ)) == body
         found.append(body)
     return found
 

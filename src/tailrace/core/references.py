@@ -207,7 +207,7 @@ def _members(parts: Iterable[ContentPart]) -> dict[int | str, list[ContentPart]]
 
 
 def _digest(parts: Iterable[ContentPart]) -> bytes:
-    # A repeated part counts once: two equal references in one output have the same number, and a
+    # A repeated part counts once. Two equal references in one output have the same number, and a
     # later run that rebuilds the pool cannot tell their parts apart.
     plain = dict.fromkeys(_encode(_replace(part, id=None, tags=[])) for part in parts)
     return hashlib.sha256(b"\n".join(plain)).digest()  # JSON holds no bare line break

@@ -58,8 +58,8 @@ class Router:
         if scope["type"] == "websocket":
             await self._connect(scope, receive, prefixed(root, send) if root else send)
             return
-        # Other tasks get a turn before each request. A client in the same process that asks again
-        # and again, as in tests, would keep the event loop: short reads of a store never wait.
+        # Other tasks get a turn before each request. Short reads of a store never wait. So a client
+        # in the same process that asks again and again, as in tests, would keep the event loop.
         await asyncio.sleep(0)
         with within(STORE_SECONDS):
             route, response = await self._response(scope, receive)

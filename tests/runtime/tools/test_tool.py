@@ -311,7 +311,7 @@ async def test_a_timeout_is_for_the_whole_attempt_however_often_the_tool_yields(
 
 
 async def test_the_time_of_the_reader_of_events_does_not_count() -> None:
-    @streaming_tool(timeout=1)
+    @streaming_tool(timeout=0.3)
     async def quick() -> AsyncIterator[Any]:
         yield notify("one")
         yield "done"
@@ -319,7 +319,7 @@ async def test_the_time_of_the_reader_of_events_does_not_count() -> None:
     seen = []
     async for event in quick.invoke({}, context()):
         seen.append(event)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(0.35)
     assert seen == [Notify("one"), Output("done")]
 
 

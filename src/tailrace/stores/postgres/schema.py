@@ -178,8 +178,8 @@ create index runs_lost on @runs (look_at)
     where ended_at is null and parked <> 1 and worker is not null;
 """
 
-# The rows of an ended run move into the partition of the day on which it ended, when they are
-# joined, so that retention can drop the partition. The rows of other runs are in the partition
+# When the rows of an ended run are joined, they move into the partition of the day on which it
+# ended. So retention can drop the partition. The rows of other runs are in the partition
 # `batches_live`. Statements name the partition that they need. `archived` is the day of a run whose
 # rows have moved.
 DAILY_PARTITIONS = """

@@ -16,11 +16,11 @@ INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, last_seq, e
     attempts, extract(epoch from created_at)::float8 as created_at,
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to, forget"""
 
-# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 token,
-# $7 public, $8 private, $9 and $10 their checksums, $11 forget, $12 epoch,
-# $13 protocol, $14 queued, $15 the ordinal that it must get (null: any). No row if the id or the
-# ordinal is taken; a racer for the same id fails on the primary key. Either way the thread's
-# counter does not move.
+# The run: $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 token.
+# Its first batch: $7 public, $8 private, $9 and $10 their checksums.
+# Also: $11 forget, $12 epoch, $13 protocol, $14 queued, $15 the ordinal that it must get (null:
+# any). No row if the id or the ordinal is taken; a racer for the same id fails on the primary key.
+# Either way the thread's counter does not move.
 CREATE = f"""
 with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
@@ -287,7 +287,7 @@ ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::
                     and e.owner = w.owner and e.ordinal < w.ordinal))
 """  # noqa: S608
 
-# $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
+# $1 worker, $2 agents, $3 lease, $4 limit, $5 token. $6 runs that the worker has already, $7 most
 # runs of an owner, $8 whether lost runs are claimed. Runs that wait are free (they have no worker)
 # or lost (their lease has ended). An index has the free runs, another the runs whose lease may have
 # ended, so that no claim steps over the runs that are held. `free` jumps through its index, from

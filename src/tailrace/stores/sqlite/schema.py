@@ -272,8 +272,8 @@ def wait_when_busy(connection: apsw.Connection) -> None:
 
 def _prepare(connection: apsw.Connection, synchronous: Synchronous) -> None:
     wait_when_busy(connection)
-    # Else SQLite compiles a cached statement again for each value that is bound to it, in case
-    # another plan suits the value better (https://sqlite.org/queryplanner-ng.html#qpstab).
+    # Else SQLite compiles a cached statement again for each value that is bound to it: another plan
+    # may suit the value better. See https://sqlite.org/queryplanner-ng.html#qpstab.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.execute("pragma journal_mode = wal")
     # NORMAL survives the death of the process; a power cut may lose the last moments. FULL

@@ -26,7 +26,7 @@ def _runs(
 ) -> WrittenRun:
     writer = RunWriter(draw, max_events=max_events, max_tasks=max_tasks, max_depth=max_depth)
     writer.create()
-    # Whether to go on is asked before each move, and not once for all: so a move can be taken out
+    # Whether to go on is asked before each move, and not once for all. So a move can be taken out
     # of a failing run without any other choice changing its meaning.
     while (legal := writer.moves()) and draw(st.sampled_from(_GO_ON)):
         draw(st.sampled_from(legal))()

@@ -28,8 +28,8 @@ from tailrace.testing.strategies import values
 from tailrace.testing.strategies.open_items import ItemRecord, PartRecord, TaskRecord
 from tailrace.testing.strategies.parts import PartMoves
 
-# How many events a move writes at most, with those that close what it leaves open: a delegated call
-# (seven, and two to close), and every other move.
+# How many events a move writes at most, with those that close what it leaves open. The first is for
+# a delegated call (seven, and two to close), the second for every other move.
 _LONG_MOVE: Final = 9
 _MOVE: Final = 3
 

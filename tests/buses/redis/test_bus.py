@@ -82,6 +82,20 @@ async def sent(bus: RedisBus) -> None:
         await bus._lanes[0].writer.sent()
 
 
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """After each failure, how many there were before it; the bus tries again soon."""
+    found: list[int] = []
+
+    def pause(failures: int) -> float:
+        found.append(failures)
+        return 0.0005
+
+    monkeypatch.setattr(reader, "pause", pause)
+    monkeypatch.setattr(writer, "pause", pause)
+    return found
+
+
 async def test_what_was_published_together_is_one_entry_with_the_public_bytes(
     buses: tuple[RedisBus, RedisBus], client: Any
 ) -> None:
@@ -240,7 +254,10 @@ async def test_an_entry_that_is_not_ours_sends_the_reader_to_the_log(
 
 
 async def test_away_and_back_are_logged_once_each_and_shown_without_any_setting(
-    buses: tuple[RedisBus, RedisBus], redis: Redis, caplog: pytest.LogCaptureFixture
+    buses: tuple[RedisBus, RedisBus],
+    redis: Redis,
+    caplog: pytest.LogCaptureFixture,
+    pauses: list[int],
 ) -> None:
     caplog.set_level(logging.WARNING, "tailrace")
     bus, other = buses
@@ -248,9 +265,12 @@ async def test_away_and_back_are_logged_once_each_and_shown_without_any_setting(
     await until_heard(bus, subscriptions[0], "run_0")
     await asyncio.to_thread(redis.stop)
     await until(lambda: len(caplog.messages) == 1)
-    for n in range(200):
-        other.publish(RUN, notices(n, n))
-        await asyncio.sleep(0.001)
+
+    def has_failed_often() -> bool:
+        other.publish(RUN, notices(1, 1))
+        return max(pauses, default=0) > 20
+
+    await until(has_failed_often)
     assert len(caplog.messages) == 1
     assert f"127.0.0.1:{redis.port}" in caplog.messages[0]
     await asyncio.to_thread(redis.start)
@@ -274,16 +294,8 @@ async def test_what_is_published_first_after_a_restart_is_not_lost(
 
 
 async def test_without_redis_for_good_the_bus_reconnects_more_rarely_and_keeps_nothing(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
+    redis: Redis, pauses: list[int]
 ) -> None:
-    pauses: list[int] = []
-
-    def pause(failures: int) -> float:
-        pauses.append(failures)
-        return 0.0005
-
-    monkeypatch.setattr(reader, "pause", pause)
-    monkeypatch.setattr(writer, "pause", pause)
     bus = await RedisBus.open(redis.url)
     subscription = bus.subscribe(RUN)
     await until_heard(bus, subscription)
@@ -342,15 +354,18 @@ async def test_a_stalled_server_is_given_up_after_a_while_and_found_again(
 
 
 async def test_a_server_that_refuses_entries_is_away_until_it_takes_some(
-    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture
+    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture, pauses: list[int]
 ) -> None:
     caplog.set_level(logging.INFO, "tailrace")
     bus = await RedisBus.open(redis.url)
+
+    def was_refused_often() -> bool:
+        bus.publish(RUN, notices(1, 1))
+        return len(pauses) > 20
+
     await client.config_set("maxmemory", "1")
     try:
-        for _ in range(100):
-            bus.publish(RUN, notices(1, 1))
-            await asyncio.sleep(0.005)
+        await until(was_refused_often)
         assert len(caplog.messages) == 1
         assert "memory" in caplog.messages[0]
     finally:

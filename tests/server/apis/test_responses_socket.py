@@ -174,7 +174,7 @@ async def test_each_message_counts_as_a_request() -> None:
 async def test_a_revoked_key_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(auth=by_name) as app, connected(app, "bob") as socket:
         await accepted(socket)
-        monkeypatch.setattr("tests.server.test_responses_socket.KEYS", {"ann"})
+        monkeypatch.setattr("tests.server.apis.test_responses_socket.KEYS", {"ann"})
         refused = await socket.ask()
         assert (refused["status"], refused["error"]["code"]) == (401, "unauthorized")
         assert app._server is not None
