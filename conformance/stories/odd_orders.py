@@ -6,26 +6,6 @@ from conformance.authoring import Dict, Json, Trace, story
 
 
 @story(legal=False)
-def twice_the_same_id(trace: Trace) -> None:
-    """Of two items with one id, the first to arrive is superseded, or shows the progress.
-
-    The second to arrive has the smaller index, so that order of arrival and index differ.
-    """
-    run = trace.task("run_1").created().begin()
-    for index in (9, 7):
-        item: Dict = {"type": "tool_call", "id": f"fc_{index}", "call_id": "call_1", "name": "x"}
-        run.send("output_item.added", output_index=index, item=item)
-    run.send("progress", call_id="call_1", current=1)
-    for index in (5, 3):
-        item = {"type": "message", "id": "msg_1", "role": "assistant", "block_list": []}
-        run.send("output_item.added", output_index=index, item=item)
-    run.send("attempt", attempt=2, reason="unknown", superseded=["msg_1"])
-    output = trace.view()["output"]
-    assert [item["id"] for item in output] == ["msg_1", "fc_7", "fc_9"]
-    assert [item.get("progress") for item in output] == [None, None, {"current": 1}]
-
-
-@story(legal=False)
 def duplicates(trace: Trace) -> None:
     """Events that come again, numbers that jump, events after the end: nothing is counted twice."""
     run = trace.task("run_1").created().begin()

@@ -38,6 +38,29 @@ def folded(run: WrittenRun) -> State:
     return state
 
 
+def test_of_two_items_with_one_id_the_first_to_arrive_counts() -> None:
+    """No writer sends this. The second has the smaller index: arrival decides, not the index."""
+    events: list[ev.Event] = [ev.TaskCreated(task_id="run_1", agent="a")]
+    for index in (9, 7):
+        call = it.ToolCall(id=f"fc_{index}", call_id="call_1", name="x")
+        events.append(ev.OutputItemAdded(task_id="run_1", output_index=index, item=call))
+    events.append(ev.Progress(task_id="run_1", call_id="call_1", current=1))
+    for index in (5, 3):
+        message = it.Message(id="msg_1", role="assistant", block_list=[])
+        events.append(ev.OutputItemAdded(task_id="run_1", output_index=index, item=message))
+    events.append(
+        ev.TaskAttempt(task_id="run_1", attempt=2, reason="unknown", superseded=["msg_1"])
+    )
+    state, naive = State(), NaiveState()
+    for number, event in enumerate(events, 1):
+        state.absorb(ev.recorded(event, number))
+        naive.apply(as_json(ev.recorded(event, number)))
+    assert naive.view() == client_view(state)
+    output = client_view(state)["output"]
+    assert [item["id"] for item in output] == ["msg_1", "fc_7", "fc_9"]
+    assert [item.get("progress") for item in output] == [None, None, {"current": 1}]
+
+
 def test_a_run_may_learn_its_first_reference_number_when_it_begins() -> None:
     created = ev.TaskCreated(task_id="run_1", previous_run_id="run_0", reference_start=2)
     begun = ev.TaskInProgress(task_id="run_1", reference_start=5)
