@@ -12,7 +12,8 @@ from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import Data, InputRequest, Message, ToolCall, ToolResult
 from tailrace.testing.wire_kit import as_recorded
-from tailrace.wire import ag_ui
+from tailrace.wire import ag_ui, openai_responses
+from tailrace.wire.base import has_lost
 from tests.node import run_node
 from tests.traces import TRACES, Trace
 from tests.wire.ag_ui_checker import check, read
@@ -171,6 +172,22 @@ def test_an_answer_of_a_lost_worker_ends_in_an_error_and_a_replay_has_the_right_
         state.absorb(event)
     replay = read(FORMAT.open(state)[1])
     assert replay[-1]["type"] == "RUN_FINISHED"
+
+
+def test_a_stream_that_takes_something_back_is_not_replayed_from_the_log() -> None:
+    lost = set()
+    for trace in TRACES:
+        state = State()
+        for event, _ in trace.events:
+            state.absorb(event)
+        if state.root is None or state.root.status != "completed":
+            continue
+        ends_in_error = read(whole(trace))[-1]["type"] == "RUN_ERROR"
+        assert has_lost(FORMAT, state) is ends_in_error
+        if ends_in_error and not has_lost(openai_responses.FORMAT, state):
+            lost.add(trace.name)  # of a sub-agent, which this format does not show
+    assert lost
+    assert not has_lost(openai_responses.FORMAT, State())
 
 
 def test_a_failed_run_is_an_error_and_a_cancelled_run_says_so() -> None:

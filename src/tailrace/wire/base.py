@@ -186,6 +186,25 @@ class ReportsGaps(Format, Protocol):
         """An encoder, and the frames that bring an empty client to this state."""
 
 
+class ShowsSubAgents(Format, Protocol):
+    """A format that shows the items of sub-agents as it shows those of the run itself."""
+
+    def lost(self, state: State) -> bool:
+        """Whether a client that read all events up to a state was sent superseded items."""
+
+
+def has_lost(wire: Format, state: State) -> bool:
+    """Whether a client that read all events up to a state may have got superseded items."""
+    if _shows_sub_agents(wire):
+        return wire.lost(state)
+    root = state.root
+    return root is not None and any(node.superseded for node in root.items.values())
+
+
+def _shows_sub_agents(wire: Format) -> TypeGuard[ShowsSubAgents]:
+    return hasattr(wire, "lost")
+
+
 def opened(wire: Format, state: State, epoch: int) -> tuple[Encoder, list[Frame]]:
     """`open`, with the epoch of the state's last event for formats that need it."""
     return wire.open(state, epoch) if _has_epochs(wire) else wire.open(state)

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace import Agent, Tailrace
 from tailrace.history import history
-from tailrace.models import Scripted, fail, say, tries
+from tailrace.models import Scripted, call, cut, fail, say, tries
 from tailrace.ports import Request
 from tailrace.runtime.model_calls.call import Patience
 
@@ -63,3 +63,21 @@ async def test_the_stream_of_a_run_whose_retries_fail_ends_with_their_cause(path
     assert CAUSE in stored.text
     # A retry does not take the broken answer for a turn of the conversation.
     assert model.read == [["Sunny?"]] * 6
+
+
+@pytest.mark.parametrize("format", ["ag-ui", "vercel-ui"])
+async def test_a_completed_run_whose_sub_agent_tried_twice_is_replayed_whole(format: str) -> None:
+    model = Scripted(tries([say("It is not"), cut()], [say("It is sunny.")]))
+    inner = Agent("inner", description="Looks.", model=model)
+    outer_model = Scripted([call("inner", prompt="?")], [say("Done.")])
+    app = Tailrace([Agent("outer", tools=[inner.as_tool()], model=outer_model)], ":memory:")
+    async with app.running():
+        run = await app.start("outer", "Sunny?")
+        assert (await run.result()).status == "completed"
+        sending = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=sending, base_url="http://localhost") as client:
+            answer = await client.get(f"/runs/{run.id}/events", params={"format": format})
+    found = events(answer.text)
+    assert found[-1]["type"] in ("RUN_FINISHED", "finish")
+    assert "Done." in answer.text
+    assert "It is not" not in answer.text or format == "vercel-ui"

@@ -23,6 +23,7 @@ from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.offload import BuildCache, LogRead, build
 from tailrace.runtime.event_log.store_retry import patiently
 from tailrace.runtime.followers.tail import Tail, Tails, run_not_found
+from tailrace.wire.base import Format, has_lost
 
 T = TypeVar("T")
 
@@ -190,8 +191,8 @@ class Reader:
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
-    async def was_taken_back(self, run_id: str) -> bool:
-        """Whether an item of the run's own task was superseded so far."""
+    async def was_taken_back(self, wire: Format, run_id: str) -> bool:
+        """Whether the log so far shows items, in this format, that were superseded."""
         info = await patiently(lambda: self.log.info(run_id))
         if info is None:
             raise run_not_found(run_id)
@@ -199,8 +200,7 @@ class Reader:
         found = await self._taken.get((run_id, seq), partial(_may_be_taken_back, self.log, run_id))
         if not found.possible:
             return False
-        root = (await self.state(run_id, seq)).root
-        return root is not None and any(node.superseded for node in root.items.values())
+        return has_lost(wire, await self.state(run_id, seq))
 
     async def near_end(self, info: RunInfo, stage: Hashable) -> RunState:
         """The run now, or as another caller in the same stage looks at it at this moment."""

@@ -195,7 +195,7 @@ class RunStream:
                 return await self._resume(point)
             reason = point.gap
         elif not self._snapshot and (
-            wire.shows_attempts or not await runs.reader.was_taken_back(run_id)
+            wire.shows_attempts or not await runs.reader.was_taken_back(wire, run_id)
         ):
             # From the start, send the whole log. A format that cannot take back the output of a
             # lost attempt gets the state without that output. Only the log shows whether there is

@@ -28,6 +28,7 @@ from tailrace.testing.follow_kit.setup import (
     write_slowly,
 )
 from tailrace.testing.waiting import until
+from tailrace.wire import task
 
 
 class ReaderTests(FollowTests):
@@ -125,16 +126,16 @@ class ReaderTests(FollowTests):
         cut = Message(id="m", role="assistant", block_list=[], status="incomplete")
         emitter.emit(OutputItemDone(task_id="run_1", output_index=0, item=cut))
         await emitter.drain()
-        assert not await reader.was_taken_back("run_1")
+        assert not await reader.was_taken_back(task.FORMAT, "run_1")
         emitter.emit(TaskAttempt(task_id="run_1", attempt=2, reason="lost", superseded=["m"]))
         await emitter.drain()
-        assert await reader.was_taken_back("run_1")
+        assert await reader.was_taken_back(task.FORMAT, "run_1")
         write(emitter, 20)
         await emitter.drain()
         assert (await store.snapshot("run_1") is not None) is snapshot
-        assert await Reader(store, bus).was_taken_back("run_1")
+        assert await Reader(store, bus).was_taken_back(task.FORMAT, "run_1")
         with pytest.raises(NotFound):
-            await reader.was_taken_back("missing")
+            await reader.was_taken_back(task.FORMAT, "missing")
 
     async def test_a_deleted_event_is_a_gap_and_never_skipped(self, store: Store, bus: Bus) -> None:
         last = await write_slowly(await begun(store, bus), 10)

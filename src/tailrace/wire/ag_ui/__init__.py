@@ -26,7 +26,8 @@ from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.state_copy import copy_state
-from tailrace.wire.ag_ui.encoder import AgUiEncoder, lost_items
+from tailrace.wire.ag_ui.encoder import AgUiEncoder
+from tailrace.wire.ag_ui.items import is_sent
 from tailrace.wire.ag_ui.messages import messages_of
 from tailrace.wire.base import Frame, ReplayFormat
 
@@ -36,13 +37,21 @@ class AgUiFormat(ReplayFormat):
 
     name = "ag-ui"
 
+    def lost(self, state: State) -> bool:
+        """Whether a client that read all events received items that were superseded."""
+        return any(
+            node.superseded and is_sent(node)
+            for task in state.tasks.values()
+            for node in task.items.values()
+        )
+
     def at(self, state: State) -> AgUiEncoder:
         """An encoder for a client that has received everything up to this state."""
-        return AgUiEncoder(copy_state(state), lost=lost_items(state))
+        return AgUiEncoder(copy_state(state), lost=self.lost(state))
 
     def answered(self, state: State, requests: Collection[str]) -> AgUiEncoder:
         """An encoder for a client that has answered these requests."""
-        return AgUiEncoder(copy_state(state), lost=lost_items(state), answered=requests)
+        return AgUiEncoder(copy_state(state), lost=self.lost(state), answered=requests)
 
     def open(self, state: State) -> tuple[AgUiEncoder, list[Frame]]:
         """A replay in few events; superseded items are left out."""

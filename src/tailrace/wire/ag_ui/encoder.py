@@ -193,15 +193,6 @@ class AgUiEncoder(PausingEncoder):
         ]
 
 
-def lost_items(state: State) -> bool:
-    """Whether a client that read all events received items that were superseded."""
-    return any(
-        node.superseded and is_sent(node)
-        for task in state.tasks.values()
-        for node in task.items.values()
-    )
-
-
 def _open_frames(task: TaskNode) -> list[Frame]:
     """The ends of a task's open items, in order."""
     return [
