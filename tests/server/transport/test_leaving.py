@@ -201,9 +201,7 @@ async def test_a_stream_writes_chunks_without_its_task() -> None:
     app = App()
     async with serving(app) as address:
         reader, writer = await asking(address, GET)
-        await until_waiting(app)
-        write = app.streams[0].write
-        assert write is not None
+        write = await writing(app)
         assert all(map(write, (b"news", b"", b"more")))
         assert await reader.readuntil(b"more\r\n") == b"\r\n4\r\nnews\r\n4\r\nmore\r\n"
         assert app.connections.sent_bytes == len(b"begunnewsmore")
@@ -216,9 +214,7 @@ async def test_chunks_that_a_stream_wrote_come_before_its_end() -> None:
     app = App()
     async with serving(app) as address:
         reader, writer = await asking(address, GET)
-        await until_waiting(app)
-        write = app.streams[0].write
-        assert write is not None
+        write = await writing(app)
         app.ends.set()  # its task is woken before the chunk is queued
         assert write(b"news")
         assert await reader.readuntil(b"0\r\n\r\n") == b"\r\n4\r\nnews\r\n0\r\n\r\n"
@@ -249,9 +245,7 @@ async def test_nothing_is_written_without_the_task_to_a_client_that_does_not_rea
     app = App()
     async with serving(app) as address:
         _, writer = await asking(address, GET)
-        await until_waiting(app)
-        write = app.streams[0].write
-        assert write is not None
+        write = await writing(app)
         piece = b"x" * 10_000
         written = 0
         while write(piece):
@@ -284,6 +278,14 @@ async def test_a_stream_under_middleware_sends_with_its_task() -> None:
 
 async def until_waiting(app: App) -> None:
     await until(lambda: app.streams[0].calls >= 2)
+
+
+async def writing(app: App) -> WriteNow:
+    """What the first stream writes with, once it waits."""
+    await until_waiting(app)
+    write = app.streams[0].write
+    assert write is not None
+    return write
 
 
 async def test_connections_share_the_names_of_their_attributes() -> None:
