@@ -102,6 +102,15 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_seq + len(self.publics) - 1
 
 
+AppendNow: TypeAlias = Callable[[list[Batch]], list[None] | None]
+"""The method `append_now` of a store that can often write without a wait, such as a local file.
+
+It writes all batches as `EventLog.append` does, in a fraction of a millisecond. It returns None if
+that would take longer, or if a batch would be refused. Then nothing was written, and the caller
+uses `append`.
+"""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A saved state and the event after which it was taken."""
 

@@ -549,6 +549,7 @@ async def test_what_the_store_has_not_taken_counts_too(
         return await append(batches)
 
     monkeypatch.setattr(log, "append", wait)
+    monkeypatch.setattr(log, "append_now", lambda _: None)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
     count = 0

@@ -55,5 +55,10 @@ def _go_on(_reached: str) -> None:
     pass
 
 
-point = armed(os.environ.get("TAILRACE_CRASH_AT", ""))
+_setting = os.environ.get("TAILRACE_CRASH_AT", "")
+
+is_armed = bool(_setting)
+"""Whether a point may end the process, for points that are reached for every event."""
+
+point = armed(_setting)
 """Report that a point is reached."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
 from tailrace.core.events import TIMED, Event, Private, Recorded, timed
 from tailrace.core.fold import State
-from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
+from tailrace.ports import AppendNow, Batch, Blobs, Bus, EventLog, Mirror
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.diagnostics.metrics import Metrics
 from tailrace.runtime.diagnostics.telemetry import Operation
@@ -187,10 +188,10 @@ class Emitter:
         if self._gathered + self._in_flight > PACE_BYTES or self.failure is not None:
             await self.drain()
 
-    def take(self) -> tuple[Batch, list[Recorded], bool]:
-        """The new events, as one batch and as a list, and whether the batch needs a snapshot.
+    def take(self) -> Taken:
+        """The new events, with the state after them if they need a snapshot.
 
-        It does if the events since the last snapshot outweigh it, so that the cost stays linear.
+        They do if the events since the last snapshot outweigh it, so that the cost stays linear.
         """
         self._in_flight, self._gathered = self._gathered, 0
         events, self._events = self._events, []
@@ -206,16 +207,17 @@ class Emitter:
             privates=privates,
             ended=ended,
         )
-        most = LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes
-        return batch, events, self._tail_bytes > most
+        saved = None
+        if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
+            saved = snapshot.saved(self.state, private=True)
+        return Taken(self, batch, events, saved)
 
-    async def snapshot(self) -> bytes:
-        """The state now. A thread encodes a large state."""
+    async def snapshot(self, saved: Any) -> bytes:
+        """A saved state as bytes. A thread encodes a large state."""
         weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
-        value = snapshot.saved(self.state, private=True)
-        saved = await build(weight, lambda: stored_state.packed(snapshot.encode_saved(value)))
-        self._snapshot_bytes = max(stored_state.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
-        return saved
+        found = await build(weight, lambda: stored_state.packed(snapshot.encode_saved(saved)))
+        self._snapshot_bytes = max(stored_state.unpacked_size(found), MIN_SNAPSHOT_BYTES)
+        return found
 
     def written(self, last: int) -> None:
         """Note that the events up to `last` are durable."""
@@ -279,6 +281,17 @@ class Emitter:
         return not self._events
 
 
+@dataclass(slots=True)
+class Taken:
+    """The new events of a run, which a flush writes and then publishes."""
+
+    emitter: Emitter
+    batch: Batch
+    events: list[Recorded]
+    saved: Any
+    """The state after the events, if they need a snapshot; else None."""
+
+
 class Pipeline:
     """Writes and publishes for all runs of the process.
 
@@ -298,6 +311,7 @@ class Pipeline:
     ) -> None:
         self.now = now
         self._log = log
+        self._append_now: AppendNow | None = getattr(log, "append_now", None)
         self._bus = bus
         self._mirror = mirror
         self._patience = patience
@@ -305,14 +319,18 @@ class Pipeline:
         # By writer, not by run: a writer that lost its run may exist beside its successor.
         self._dirty: dict[Emitter, None] = {}
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
-        self._flushing: asyncio.Task[None] | None = None
-        self._gathering: asyncio.Future[None] | None = None
-        self._gather_timer: asyncio.TimerHandle | None = None
-        self._gather_from = 0.0
-        self._gather_until = math.inf
-        self._close_by = math.inf
-        self._append_seconds = 0.0
+        # Not the context of the agent that emits: a flush is for all runs.
+        self._context = Context()
+        self._writing: asyncio.Task[None] | None = None
+        """A flush that waits for the store."""
+        self._is_next = False
+        """Whether a flush begins in the next turn of the event loop."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._begun = -math.inf
+        self._crowded = False
         self._window = WINDOW_SECONDS
+        self._close_by = math.inf
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
         """A writer for a run in the log, which continues after `state`."""
@@ -326,24 +344,18 @@ class Pipeline:
         if emitter in self._resting:
             return
         self._dirty[emitter] = None
-        if self._flushing is None:
-            # Not in the context of the agent that emits: the flush is for all runs.
-            loop = asyncio.get_running_loop()
-            self._flushing = loop.create_task(self._flush(), context=Context())
-        elif self._gather_until < math.inf and time.monotonic() >= self._gather_until:
-            self._gathered()
+        if not self._is_next and self._writing is None:
+            self._plan()
 
     def hurry(self, emitter: Emitter) -> None:
         """End the rest of a run, and the window after its flush: a caller waits in `drain`."""
-        if self._gather_until == math.inf:
-            self._gathered()
-        elif self._gather_timer is not None:  # a flush for many runs
-            self._gather_timer.cancel()
-            self._gather_for(self._window)
         timer = self._resting.pop(emitter, None)
         if timer is not None:
             timer.cancel()
-            self._rested(emitter)
+            if not emitter.idle:
+                self._dirty[emitter] = None
+        if self._dirty and not self._is_next and self._writing is None:
+            self._plan(awaited=True)
 
     def _rest(self, emitter: Emitter) -> None:
         loop = asyncio.get_running_loop()
@@ -357,86 +369,112 @@ class Pipeline:
     async def close(self) -> None:
         """Write the waiting events. A store that is away is awaited for `CLOSE_SECONDS`."""
         self._close_by = time.monotonic() + CLOSE_SECONDS
-        self._gathered()
         for emitter in list(self._resting):
             self.hurry(emitter)
-        if self._flushing is not None:
-            await self._flushing
+        while self._dirty or self._writing is not None:
+            if self._writing is None:
+                self._stop_timer()
+                self._begin()
+            if self._writing is not None:
+                await self._writing
 
-    async def _flush(self) -> None:
+    def _plan(self, *, awaited: bool = False) -> None:
+        """Decide when the waiting events are written; `awaited` if a caller waits in `drain`."""
+        now, due = time.monotonic(), self._begun + self._window
+        if not self._crowded and awaited:
+            due = now
+        elif self._crowded and not awaited and now < due:
+            due = self._begun + LATE_SECONDS
+        if due <= now:
+            self._begin_next()
+        elif due < self._timer_at:
+            self._stop_timer()
+            self._timer_at = due
+            self._timer = asyncio.get_running_loop().call_later(due - now, self._begin_next)
+
+    def _begin_next(self) -> None:
+        """Begin a flush after the agents that wake in this turn of the event loop have emitted."""
+        self._stop_timer()
+        self._is_next = True
+        asyncio.get_running_loop().call_soon(self._begin, context=self._context)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_at = None, math.inf
+
+    def _begin(self) -> None:
+        """Begin a flush. Without a wait for the store it also ends here."""
+        self._is_next = False
+        if self._writing is not None:
+            return
+        begun = time.monotonic()
+        dirty, self._dirty = self._dirty, {}
+        taken = [emitter.take() for emitter in dirty if not emitter.idle]
+        seconds = self._write_now(taken)
+        if seconds is None:
+            write = self._write(taken, begun)
+            self._writing = asyncio.get_running_loop().create_task(write, context=Context())
+            return
         try:
-            while self._dirty:
-                begun = time.monotonic()
-                dirty, self._dirty = self._dirty, {}
-                await self._write(list(dirty))
-                await self._gather(begun, crowded=len(dirty) >= CROWDED_RUNS)
+            for one in taken:
+                self._publish(one)
         finally:
-            self._flushing = None
+            self._end(begun, len(taken), seconds)
 
-    async def _gather(self, begun: float, *, crowded: bool) -> None:
-        """Let events gather for the next flush."""
-        is_slow = self._append_seconds > SLOW_APPEND_SECONDS
-        self._window = seconds = SHORT_WINDOW_SECONDS if is_slow else WINDOW_SECONDS
-        self._gather_from, self._gather_until = begun, math.inf
-        if crowded:
-            self._gather_until = begun + seconds
-        if any(emitter.awaited for emitter in self._dirty):
-            if not crowded:
-                return
-        elif crowded:
-            seconds = LATE_SECONDS
-        if time.monotonic() < begun + seconds:
-            self._gathering = asyncio.get_running_loop().create_future()
-            self._gather_for(seconds)
-            await self._gathering
+    def _end(self, begun: float, runs: int, append_seconds: float) -> None:
+        """Note the last flush, and plan the next if events wait."""
+        is_slow = append_seconds > SLOW_APPEND_SECONDS
+        self._window = SHORT_WINDOW_SECONDS if is_slow else WINDOW_SECONDS
+        self._begun, self._crowded = begun, runs >= CROWDED_RUNS
+        if self._dirty and not self._is_next:
+            self._plan(awaited=any(emitter.awaited for emitter in self._dirty))
 
-    def _gather_for(self, seconds: float) -> None:
-        """Begin the next flush so many seconds after the last, if nothing begins it before."""
-        left = max(0.0, self._gather_from + seconds - time.monotonic())
-        self._gather_timer = asyncio.get_running_loop().call_later(left, self._gathered)
+    def _write_now(self, taken: list[Taken]) -> float | None:
+        """Write without a wait, if the store can; how long it took, or None."""
+        if not taken:
+            return 0.0
+        if self._append_now is None or any(one.saved is not None for one in taken):
+            return None
+        crash_points.point("append.before")
+        begun = time.monotonic()
+        if self._append_now([one.batch for one in taken]) is None:
+            return None
+        seconds = time.monotonic() - begun
+        crash_points.point("append.after")
+        self._metrics.flushed(seconds)
+        return seconds
 
-    def _gathered(self) -> None:
-        self._gather_until = math.inf
-        if self._gather_timer is not None:
-            self._gather_timer.cancel()
-            self._gather_timer = None
-        if self._gathering is not None and not self._gathering.done():
-            self._gathering.set_result(None)
-
-    async def _write(self, emitters: list[Emitter]) -> None:
-        left: list[tuple[Emitter, Batch, list[Recorded]]] = []
-        for emitter in emitters:
-            if emitter.idle:  # it failed while another run's snapshot was awaited below
-                continue
-            batch, events, needs_snapshot = emitter.take()
-            if needs_snapshot:
-                batch = replace(batch, snapshot=await emitter.snapshot())
-            left.append((emitter, batch, events))
-        deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
-        while left:
-            again: list[tuple[Emitter, Batch, list[Recorded]]] = []
-            answers, away = await self._append([batch for _, batch, _ in left])
-            away = away and time.monotonic() + pause < min(deadline, self._close_by)
-            for (emitter, batch, events), failure in zip(left, answers, strict=True):
-                if failure is None:
-                    self._bus.publish(emitter.run_id, events)
-                    if self._mirror is not None:
-                        self._mirror.show(emitter.run_id, events)
-                    crash_points.point("publish.after")
-                    self._metrics.events += len(events)
-                    emitter.written(events[-1].event.sequence_number)
-                    if batch.ended:
-                        self._metrics.runs_ended[_status(events[-1])] += 1
-                    if len(events) >= FAST_EVENTS and not emitter.awaited:
-                        self._rest(emitter)
-                elif away and passing(failure):
-                    again.append((emitter, batch, events))
-                else:
-                    emitter.fail(failure)
-            left = again
-            if left:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+    async def _write(self, taken: list[Taken], begun: float) -> None:
+        """Write and publish; send the same batches again while the store is away."""
+        seconds = 0.0
+        try:
+            for one in taken:
+                if one.saved is not None:
+                    found, one.saved = await one.emitter.snapshot(one.saved), None
+                    one.batch = replace(one.batch, snapshot=found)
+            deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
+            left = [one for one in taken if one.emitter.failure is None]
+            while left:
+                again: list[Taken] = []
+                asked = time.monotonic()
+                answers, away = await self._append([one.batch for one in left])
+                seconds = time.monotonic() - asked
+                away = away and time.monotonic() + pause < min(deadline, self._close_by)
+                for one, failure in zip(left, answers, strict=True):
+                    if failure is None:
+                        self._publish(one)
+                    elif away and passing(failure):
+                        again.append(one)
+                    else:
+                        one.emitter.fail(failure)
+                left = again
+                if left:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._writing = None
+            self._end(begun, len(taken), seconds)
 
     async def _append(self, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
         """The store's answer to each batch, and whether the call itself failed."""
@@ -447,9 +485,23 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001  # the writers must get any error
             return [error] * len(batches), True
         crash_points.point("append.after")
-        self._append_seconds = time.monotonic() - begun
-        self._metrics.flushed(self._append_seconds)
+        self._metrics.flushed(time.monotonic() - begun)
         return answers, False
+
+    def _publish(self, taken: Taken) -> None:
+        """Show events that are durable."""
+        emitter, events = taken.emitter, taken.events
+        self._bus.publish(emitter.run_id, events)
+        if self._mirror is not None:
+            self._mirror.show(emitter.run_id, events)
+        if crash_points.is_armed:
+            crash_points.point("publish.after")
+        self._metrics.events += len(events)
+        emitter.written(events[-1].event.sequence_number)
+        if taken.batch.ended:
+            self._metrics.runs_ended[_status(events[-1])] += 1
+        if len(events) >= FAST_EVENTS and not emitter.awaited:
+            self._rest(emitter)
 
 
 def _status(end: Recorded) -> str:

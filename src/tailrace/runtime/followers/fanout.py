@@ -62,45 +62,41 @@ class FrameRing:
         self._ends.clear()
         self._bytes = 0
 
-    def advance(self, tail: Tail) -> None:
-        """Encode the new events of the tail."""
+    def advance(self, tail: Tail) -> bytes | None:
+        """Encode the new events of the tail.
+
+        Returns the frame of a single new event, unless a stream ends near it. At human pace every
+        event is sent this way.
+        """
         if self.encoder is None:
-            return
+            return None
         fresh = tail.since(self.last)
         if fresh is None:
             # No follower asked for so long that the tail dropped the events. The next follower that
             # catches up starts the ring again.
             self.encoder = None
-            return
+            return None
         encoder, self.encoder = self.encoder, None  # not used again if it fails
-        encode, append, may_end, size = encoder.encode, self._ring.append, self._may_end, 0
+        encode, ring, may_end = encoder.encode, self._ring, self._may_end
         for one in fresh:
             frames = encode(one)
             frame = frames[0] if len(frames) == 1 else b"".join(frames)
-            append(frame)
-            size += len(frame)
+            ring.append(frame)
+            self._bytes += len(frame)
             if may_end and is_over(encoder):
                 self._ends.append(one.event.sequence_number)
-        self._bytes += size
         self.encoder, self.last = encoder, tail.last
-        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
-            self._bytes -= len(self._ring.popleft())
-        while self._ends and self._ends[0] <= self.last - len(self._ring):
-            self._ends.popleft()
+        while len(ring) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._bytes -= len(ring.popleft())
+        if self._ends:
+            while self._ends and self._ends[0] <= self.last - len(ring):
+                self._ends.popleft()
+            return None
+        return ring[-1] if len(fresh) == 1 and ring else None
 
     def holds(self, seen: int) -> bool:
         """Whether the ring has the frames after event `seen`."""
         return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
-
-    def newest(self, seen: int) -> bytes | None:
-        """The frame of the last event for a follower that lacks this event only.
-
-        None if the follower lacks others, or if its stream ends there. At human pace every event is
-        sent this way.
-        """
-        if seen + 1 != self.last or self.encoder is None or not self._ring or self._ends:
-            return None
-        return self._ring[-1]
 
     def ends_at(self, seen: int) -> bool:
         """Whether the stream of a follower that has received event `seen` ends there."""
@@ -300,16 +296,17 @@ class Stream:
         tail, shared, write = self._tail, self._shared, self._write
         if tail is None or shared is None or write is None:
             return False
-        if shared.last < tail.last:
-            shared.advance(tail)
+        seen = self.seen
+        frames = shared.advance(tail) if shared.last < tail.last else None
         if tail.ended or tail.failure is not None:
             return False
-        frames, last = shared.newest(self.seen), self.seen + 1
-        if frames is None:
-            if not shared.holds(self.seen) or self.seen == shared.last:
+        if frames is not None and seen + 1 == shared.last:  # at human pace nearly always
+            last = seen + 1
+        else:
+            if not shared.holds(seen) or seen == shared.last:
                 return False
-            first, last, frames = shared.since(self.seen)
-            check_next(self._run_id, self.seen, first)
+            first, last, frames = shared.since(seen)
+            check_next(self._run_id, seen, first)
             if shared.ends_at(last):
                 return False
         if not write(frames):

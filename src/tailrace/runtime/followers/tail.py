@@ -122,7 +122,31 @@ class Tail:
         if self.kept:
             events = sorted([*events, *self.kept], key=_number)
             self.kept = []
+        if len(events) == 1 and events[0].event.sequence_number == before + 1:
+            # At human pace nearly always.
+            newest = events[0]
+            self._ring.append(newest)
+            self._bytes += len(newest.public)
+            self.last = before + 1
+        else:
+            joined = self._feed_each(events)
+            if self.last == before:
+                return joined
+            newest = self._ring[-1]
+        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._bytes -= len(self._ring.popleft().public)
+        if newest.event.__class__ in TERMINAL and is_end(newest, self.run_id):
+            self.ended = True
+        if self._resting is not None:
+            self._owed = True
+        else:
+            self.wake()
+        return joined
+
+    def _feed_each(self, events: Sequence[Recorded]) -> bool:
+        """Add the events that follow to the ring; False if there is a hole before an event."""
         last, size, append = self.last, 0, self._ring.append
+        joined = True
         for place, one in enumerate(events):
             number = one.event.sequence_number
             if number <= last:
@@ -136,13 +160,6 @@ class Tail:
             last = number
         self.last = last
         self._bytes += size
-        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
-            self._bytes -= len(self._ring.popleft().public)
-        if self.last != before:
-            newest = self._ring[-1]
-            if newest.event.__class__ in TERMINAL and is_end(newest, self.run_id):
-                self.ended = True
-            self._wake_for_news()
         return joined
 
     def _keep(self, events: Sequence[Recorded]) -> None:
@@ -169,15 +186,7 @@ class Tail:
                 one.set_exception(error)
             else:
                 one.set_result(None)
-
-    def _wake_for_news(self) -> None:
-        """Wake every reader, now or after the rest that follows the waking of many."""
-        if self._resting is not None:
-            self._owed = True
-            return
-        crowd = len(self._waiting)
-        self.wake()
-        if crowd >= CROWD:
+        if not few and self._resting is None:
             # Queued behind the readers, so that it measures how long they took.
             self._resting = self._loop.call_soon(self._rest, self._loop.time())
 
@@ -189,7 +198,7 @@ class Tail:
         self._resting = None
         if self._owed:
             self._owed = False
-            self._wake_for_news()
+            self.wake()
 
     def fail(self, failure: TailraceError) -> None:
         """End following: every reader gets this error."""

@@ -118,27 +118,42 @@ class SqliteStore:
         size = len(run.public) + len(run.private)
         return await self._write(job, job if size <= QUICK_BYTES else None)
 
+    def append_now(self, batches: list[Batch]) -> list[None] | None:
+        """Write small batches on the event loop; None if the writer's thread has to."""
+        if self._synchronous == "full" or not _is_quick(batches):  # full waits for the disk
+            return None
+        job = partial(batches_of.append, batches=batches, now=self._now(), one_by_one=True)
+        try:
+            if self._writer.call_now(job) is None:
+                return None
+        except StorageError:  # `append` finds out which batches
+            return None
+        self._count_unswept(len(batches))
+        return [None] * len(batches)
+
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches; accept or refuse each run on its own."""
         answers: list[Exception | None] = [None] * len(batches)
-
-        job = partial(batches_of.append, batches=batches, now=self._now())
+        if self.append_now(batches) is not None:
+            return answers
         try:
-            here = partial(job, one_by_one=True) if _is_quick(batches) else None
-            await self._write(job, here)
+            await self._writer.call(partial(batches_of.append, batches=batches, now=self._now()))
         except StorageBusy:
             raise
         except StorageError:  # most flushes fit: only then are they tried separately
             answers = await self._writer.call(
                 lambda db: batches_of.append_each(db, batches, self._now())
             )
-        self._unswept += len(batches)
+        self._count_unswept(len(batches))
+        return answers
+
+    def _count_unswept(self, count: int) -> None:
+        self._unswept += count
         if self._unswept >= batches_of.SWEEP_ROWS and self._sweeping is None:
             self._unswept = 0
             # The caller does not wait for it. If it fails, the rows stay until the next sweep.
             self._sweeping = asyncio.ensure_future(self._sweep())
             self._sweeping.add_done_callback(self._swept)
-        return answers
 
     async def _sweep(self) -> None:
         """Join the rows of `fresh`. A reader's thread does most of it, so that flushes go on."""
