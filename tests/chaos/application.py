@@ -24,12 +24,12 @@ from tailrace.core.items import Message, ToolCall
 from tailrace.ports import Batch
 from tailrace.runtime.agents.functions import NamedAgents, restartable
 from tailrace.runtime.event_log import pipeline
-from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.pipeline import Pipeline, Taken
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import worker
 from tailrace.runtime.workers.worker import Worker
-from tailrace.stores.sqlite import batches
+from tailrace.stores.sqlite import batches, fresh_rows
 from tests.chaos import bugs, declared
 from tests.chaos.checker import SECRET
 
@@ -149,7 +149,7 @@ def _hold_little() -> None:
         (follow, "LINES_AT_ONCE", 16),
         (pipeline, "BATCHES_TO_JOIN", 8),
         (worker, "TIDY_SECONDS", 0.2),
-        (batches, "SWEEP_ROWS", 48),
+        (fresh_rows, "SWEEP_ROWS", 48),
     ):
         bugs.patch(module, name, value)
     listen = socket.socket.listen
@@ -183,7 +183,15 @@ def _confuse_writers() -> None:
                 await self._log.append([_once_more(one) for one in ended])
         return answers, away
 
+    write_now = Pipeline._write_now
+
+    def write_now_often(self: Pipeline, taken: list[Taken]) -> float | None:
+        if random.random() < 0.3 or any(one.batch.ended for one in taken):
+            return None  # `append` above writes them
+        return write_now(self, taken)
+
     bugs.patch(Pipeline, "_append", append)
+    bugs.patch(Pipeline, "_write_now", write_now_often)
 
 
 def _without_first(batch: Batch) -> Batch:

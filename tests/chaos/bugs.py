@@ -19,7 +19,7 @@ from tailrace.core.text_limits import PartBound
 from tailrace.ports import Batch
 from tailrace.runtime.event_log import pipeline as pipelines
 from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
-from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log.pipeline import Emitter, Pipeline, Taken
 from tailrace.runtime.followers.fanout import Stream
 from tailrace.runtime.workers.claimed_run import ClaimedRun
 from tailrace.runtime.workers.worker import Worker
@@ -40,6 +40,7 @@ def publish_first() -> None:
         return await self._log.append(batches), False
 
     patch(Pipeline, "_append", append)
+    patch(Pipeline, "_write_now", lambda *_: None)
 
 
 def _events(batch: Batch) -> list[Recorded]:
@@ -153,7 +154,7 @@ def two_ends() -> None:
     """A run that was ended is ended once more."""
     take = Emitter.take
 
-    def twice(self: Emitter) -> tuple[Batch, list[Recorded], bool]:
+    def twice(self: Emitter) -> Taken:
         for event in list(self._events):
             if isinstance(event.event, TERMINAL) and event.event.task_id == self.run_id:
                 number = event.event.sequence_number

@@ -10,10 +10,11 @@ from typing import Any
 import apsw
 import pytest
 
-from tailrace.stores.rows import JOINED_BYTES
-from tailrace.stores.sqlite import batches
+from tailrace.stores.rows import JOINED_BYTES, Row
+from tailrace.stores.sqlite import batches, fresh_rows
 from tailrace.stores.sqlite import store as log_store
-from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
+from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack
+from tailrace.stores.sqlite.fresh_rows import gather, sweep
 from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, numbers, written
 from tests.stores.sqlite.files import execute
@@ -54,12 +55,11 @@ async def test_the_rows_of_runs_that_end_together_are_swept_once(
 ) -> None:
     sweeps: list[int] = []
 
-    def counted(db: apsw.Connection, pause: float = 0.0) -> batches.GatheredRows:
-        found = gather(db, pause)
-        sweeps.append(found.size)
-        return found
+    def counted(db: apsw.Connection, rows: list[Row]) -> None:
+        sweeps.append(len(rows))
+        batches.put_all(db, rows)
 
-    monkeypatch.setattr(batches, "gather", counted)
+    monkeypatch.setattr(fresh_rows, "put_all", counted)
     for run_id in ("a", "b"):
         await created(store, run_id)
         await written(store, batch(run_id, 2, ended=True))
@@ -122,7 +122,7 @@ async def test_rows_are_not_joined_over_events_that_are_not_swept_yet(
 async def test_small_rows_of_many_runs_are_swept_together(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 8)
+    monkeypatch.setattr("tailrace.stores.sqlite.fresh_rows.SWEEP_ROWS", 8)
     for run_id in ("a", "b"):
         await created(store, run_id)
     large = batch("a", 4, text="x" * SMALL_BYTES)
@@ -222,7 +222,7 @@ class Fetched(list[Any]):
 async def test_a_store_that_is_closed_during_a_sweep_keeps_the_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 1)
+    monkeypatch.setattr("tailrace.stores.sqlite.fresh_rows.SWEEP_ROWS", 1)
     store = await SqliteStore.open(path)
     await created(store, "a")
     await written(store, batch("a", 2))

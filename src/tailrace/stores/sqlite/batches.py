@@ -1,20 +1,18 @@
 """The tables `batches` and `fresh` in SQLite: append, read, join and delete rows.
 
-`tailrace.stores.rows` describes a row. Small rows go to `fresh`, which has no index. An index would
-cost a page for each run of a flush; without it, the rows of many runs share a page. `sweep` joins
-them by run and moves them to `batches`.
+`tailrace.stores.rows` describes a row. Small rows go to `fresh`, which has no index; see
+`fresh_rows`.
 """
 
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from functools import cache, partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -23,12 +21,9 @@ from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
     DENSE_FROM,
-    JOINED_BYTES,
     READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
-    as_row,
-    gathered,
     joined,
     lines_in,
     packs,
@@ -45,13 +40,6 @@ AT_ONCE = 32
 
 SMALL_BYTES = 2048
 """Smaller rows go to `fresh`. A larger row fills a page of its own."""
-
-SWEEP_ROWS = 1024
-"""After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
-
-SWEEP_PAUSE = 0.0001
-RUNS_AT_ONCE = 8
-"""While `fresh` is gathered, the event loop gets a turn after so many runs."""
 
 
 def _row_of(batch: Batch) -> Row:
@@ -73,8 +61,10 @@ def first(db: apsw.Connection, run: NewRun) -> None:
 
 def append(
     db: apsw.Connection, batches: list[Batch], now: float, *, one_by_one: bool = False
-) -> None:
+) -> list[Row]:
     """Write batches of different runs, or raise `StorageError` if any of them does not fit.
+
+    Returns the rows that are in `fresh` now.
 
     Few statements write all batches, because on a busy thread each statement waits for the GIL.
     On the event loop no statement waits. There a statement for each batch is faster: it stays
@@ -93,6 +83,7 @@ def append(
     for batch in batches:
         if batch.ended or batch.snapshot is not None:
             _finish(db, batch, now)
+    return _small(rows)
 
 
 def _write_each(db: apsw.Connection, rows: list[Row]) -> None:
@@ -114,11 +105,15 @@ def _write_all(db: apsw.Connection, rows: list[Row]) -> None:
 
 def _by_table(rows: list[Row]) -> list[tuple[str, list[Row]]]:
     """The table that takes rows, with the rows."""
-    small = [row for row in rows if len(row.public) < SMALL_BYTES]
+    small = _small(rows)
     if len(small) == len(rows):
         return [("fresh", small)]
     large = [row for row in rows if len(row.public) >= SMALL_BYTES]
     return [(table, some) for table, some in (("fresh", small), ("batches", large)) if some]
+
+
+def _small(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if len(row.public) < SMALL_BYTES]
 
 
 # This, and `_moves`, name no column of an index. SQLite would rewrite the index for each event,
@@ -163,6 +158,17 @@ def _finish(db: apsw.Connection, batch: Batch, now: float) -> None:
             "update runs set ended_at = ?, worker = null, lease_boot = null, lease_until = null"
             " where run_id = ?",
             (now, batch.run_id),
+        )
+
+
+def put_all(db: apsw.Connection, rows: list[Row]) -> None:
+    """Insert rows into `batches`."""
+    for start in range(0, len(rows), AT_ONCE):
+        some = rows[start : start + AT_ONCE]
+        values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(some))
+        db.execute(
+            f"insert into batches values {values}",  # noqa: S608
+            [value for row in some for value in row],
         )
 
 
@@ -309,78 +315,6 @@ def read_private(
             lines = enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             hidden |= {number: line for number, line in lines if line and number > after}
     return hidden
-
-
-class GatheredRows(NamedTuple):
-    """All rows of `fresh`, joined by run, with their number and the place of the last row."""
-
-    rows: list[Row]
-    size: int
-    last: tuple[int, str, int] | None
-
-
-def gather(db: apsw.Connection, pause: float = 0.0) -> GatheredRows:
-    """Read the rows of `fresh`, with a pause after some runs.
-
-    On a reader's thread the writer need not wait for it, and in the pauses the event loop has the
-    GIL.
-    """
-    newest = "select rowid, run_id, first_seq from fresh order by rowid desc limit 1"
-    last: Any = db.execute(newest).fetchone()
-    # Only up to the last row, which is read first: later rows stay for the next sweep.
-    query = "select * from fresh where rowid <= ? order by rowid"
-    found = [as_row(values) for values in db.execute(query, last[:1])] if last else []
-    found.sort(key=itemgetter(0))  # by run; its rows are in order already
-    rows: list[Row] = []
-    for number, some in enumerate(_adjacent(found)):
-        if number % RUNS_AT_ONCE == 0:
-            time.sleep(pause)
-        try:
-            rows.append(gathered(some))
-        except StorageError:  # damaged rows stay as they are, and readers find out
-            rows += some
-    return GatheredRows(rows, len(found), last)
-
-
-def sweep(db: apsw.Connection, found: GatheredRows) -> None:
-    """Move gathered rows to `batches`; gather again if another sweep or a deletion was faster.
-
-    New rows are added after the last row. So if it is there, and as many rows as before are, then
-    all gathered rows are.
-    """
-    if found.last is not None:
-        there = db.execute(
-            "select count(*) from fresh where rowid <= ?1 and exists"
-            " (select 1 from fresh where rowid = ?1 and run_id = ?2 and first_seq = ?3)",
-            found.last,
-        ).fetchone()
-        if there != (found.size,):
-            found = gather(db)
-    if found.last is not None:
-        for start in range(0, len(found.rows), AT_ONCE):
-            some = found.rows[start : start + AT_ONCE]
-            values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(some))
-            db.execute(
-                f"insert into batches values {values}",  # noqa: S608
-                [value for row in some for value in row],
-            )
-        db.execute("delete from fresh where rowid <= ?", found.last[:1])
-
-
-def _adjacent(rows: list[Row]) -> list[list[Row]]:
-    """Ordered rows by run and epoch, and parted at large rows and at `JOINED_BYTES`."""
-    found: list[list[Row]] = []
-    known, written, expected, room = "", 0, 0, 0
-    for row in rows:
-        run_id, first_seq, last_seq, epoch, public, *_ = row
-        room -= len(public)
-        if first_seq == expected and room >= 0 and run_id == known and epoch == written:
-            found[-1].append(row)
-        else:
-            found.append([row])
-            known, written, room = run_id, epoch, JOINED_BYTES - len(public)
-        expected = last_seq + 1
-    return found
 
 
 def plan(

@@ -40,6 +40,7 @@ from tailrace.stores.limits import EXPIRED_AT_ONCE
 from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
+from tailrace.stores.sqlite import fresh_rows
 from tailrace.stores.sqlite import queue as queue_of
 from tailrace.stores.sqlite import runs as runs_of
 from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads, Job, TakesLong
@@ -86,15 +87,16 @@ class SqliteStore:
         self._boot_id = queue_of.boot_id() if boot_id is None else boot_id
         self._synchronous = synchronous
         self._checkpointer: Checkpointer | None = None
+        self._fresh = fresh_rows.FreshRows()
         self._unswept = 0
         self._sweeping: asyncio.Future[None] | None = None
         if self.path == MEMORY:
             # A database in memory has one connection, so the writer also reads.
-            self._writer = self._reader = DatabaseThreads(self._connect, writes=True)
+            self._writer = self._reader = DatabaseThreads(self._connect_writer, writes=True)
             return
-        self._checkpointer = checkpointer = Checkpointer(self._connect)
+        self._checkpointer = Checkpointer(self._connect)
         try:
-            self._writer = DatabaseThreads(lambda: checkpointer.watch(self._connect()), writes=True)
+            self._writer = DatabaseThreads(self._connect_writer, writes=True)
             self._reader = DatabaseThreads(self._connect, writes=False, threads=readers)
         except BaseException:
             self._stop()
@@ -110,6 +112,11 @@ class SqliteStore:
     def _connect(self) -> apsw.Connection:
         return connect(self.path, self._synchronous)
 
+    def _connect_writer(self) -> apsw.Connection:
+        connection = self._connect()
+        self._fresh.read(connection)
+        return self._checkpointer.watch(connection) if self._checkpointer else connection
+
     # --- the log -------------------------------------------------------------------------------
 
     async def create(self, run: NewRun) -> RunInfo | None:
@@ -122,9 +129,8 @@ class SqliteStore:
         """Write small batches on the event loop; None if the writer's thread has to."""
         if self._synchronous == "full" or not _is_quick(batches):  # full waits for the disk
             return None
-        job = partial(batches_of.append, batches=batches, now=self._now(), one_by_one=True)
         try:
-            if self._writer.call_now(job) is None:
+            if self._writer.call_now(self._appending(batches, one_by_one=True)) is None:
                 return None
         except StorageError:  # `append` finds out which batches
             return None
@@ -137,7 +143,7 @@ class SqliteStore:
         if self.append_now(batches) is not None:
             return answers
         try:
-            await self._writer.call(partial(batches_of.append, batches=batches, now=self._now()))
+            await self._writer.call(self._appending(batches))
         except StorageBusy:
             raise
         except StorageError:  # most flushes fit: only then are they tried separately
@@ -147,19 +153,32 @@ class SqliteStore:
         self._count_unswept(len(batches))
         return answers
 
+    def _appending(self, batches: list[Batch], *, one_by_one: bool = False) -> Job[None]:
+        now = self._now()
+
+        def job(db: apsw.Connection) -> None:
+            self._fresh.add(batches_of.append(db, batches, now, one_by_one=one_by_one))
+
+        return job
+
     def _count_unswept(self, count: int) -> None:
         self._unswept += count
-        if self._unswept >= batches_of.SWEEP_ROWS and self._sweeping is None:
+        if self._unswept >= fresh_rows.SWEEP_ROWS and self._sweeping is None:
             self._unswept = 0
             # The caller does not wait for it. If it fails, the rows stay until the next sweep.
             self._sweeping = asyncio.ensure_future(self._sweep())
             self._sweeping.add_done_callback(self._swept)
 
     async def _sweep(self) -> None:
-        """Join the rows of `fresh`. A reader's thread does most of it, so that flushes go on."""
-        pause = batches_of.SWEEP_PAUSE
-        found = await self._reader.call(partial(batches_of.gather, pause=pause))
-        await self._writer.call(partial(batches_of.sweep, found=found))
+        """Join the rows of `fresh`.
+
+        If other processes may have written some, a reader's thread reads them, so that flushes go
+        on.
+        """
+        if not (self._fresh.known and await self._writer.call(self._fresh.sweep)):
+            gather = partial(fresh_rows.gather, pause=fresh_rows.SWEEP_PAUSE)
+            found = await self._reader.call(gather)
+            await self._writer.call(partial(self._fresh.sweep_found, found=found))
 
     def _swept(self, done: asyncio.Future[None]) -> None:
         self._sweeping = None
