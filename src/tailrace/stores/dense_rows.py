@@ -14,7 +14,7 @@ from struct import Struct
 
 import msgspec
 
-from tailrace.core.log_lines import LogLines, lines_place
+from tailrace.core.log_lines import lines_place
 
 MARK = b"\x01"
 """The first byte of a dense row, before its zstd frame: the version of this form. Rows of frames
@@ -49,12 +49,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Dense)
 
 
-def pack(lines: LogLines) -> bytes | None:
-    """The events in this form; None if they hardly repeat each other, or have no numbers."""
+def pack(first_seq: int, publics: list[bytes]) -> bytes | None:
+    """Events in this form; None if they hardly repeat each other, or have no numbers."""
     groups: list[_Group] = []
     texts: list[bytes] = []
-    publics = lines.publics()
-    numbers = _numbers(lines.first_seq, len(publics))
+    numbers = _numbers(first_seq, len(publics))
     begin = middle = end = b""
     for number, public in zip(numbers, publics, strict=True):
         before = begin + number + middle

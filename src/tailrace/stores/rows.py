@@ -188,12 +188,14 @@ def joined(rows: list[Row], *, ended: bool, make_dense: bool = False) -> Row:
     """
     _verify(rows)
     first = rows[0]
-    frames = joined_frames(row.lines() for row in rows)
+    lines = [row.lines() for row in rows]
+    frames = joined_frames(lines)
     private = _lines([line for row in rows for line in row.privates()])
     place = (first.run_id, first.first_seq, rows[-1].last_seq, first.epoch)
     whole = _row(*place, frames, private)
     if ended and make_dense and len(frames) < DENSE_BYTES:
-        return _packed(whole, dense_rows.pack(whole.lines()))
+        publics = [public for some in lines for public in some.publics()]
+        return _packed(whole, dense_rows.pack(first.first_seq, publics))
     return _packed(whole) if ended or len(frames) >= PACKED_BYTES else whole
 
 

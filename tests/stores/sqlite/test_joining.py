@@ -308,7 +308,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     await written(store, batch("r", 10, 5))
     await store._sweep()
     await store.repack("r")
-    await store._writer.call(lambda db: put_pack(db, early))
+    await store._writer.call(lambda db: put_pack(db, "r", early))
     assert await numbers(store, "r") == list(range(1, 15))
 
 

@@ -373,22 +373,20 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: 
     return joined([Row(*row) for row in found], ended=ended, make_dense=make_dense)
 
 
-def mark_joined(db: apsw.Connection, run_id: str) -> None:
-    """Note that the rows of an ended run are joined."""
-    db.execute("update runs set joined = 1 where run_id = ?", (run_id,))
-
-
-def put_pack(db: apsw.Connection, row: Row) -> None:
-    """Replace rows by the joined row, if they are still there.
+def put_pack(db: apsw.Connection, run_id: str, row: Row | None, *, is_joined: bool = False) -> None:
+    """Replace rows by the joined row, if they are still there; note if all of the run are joined.
 
     Another process may have joined or deleted them.
     """
-    place = (row.run_id, row.first_seq, row.last_seq)
-    where = "from batches where run_id = ? and first_seq between ? and ?"
-    ends = db.execute(f"select min(first_seq), max(last_seq) {where}", place).fetchone()
-    if ends == place[1:]:
-        db.execute(f"delete {where}", place)
-        _insert(db, row)
+    if row is not None:
+        place = (run_id, row.first_seq, row.last_seq)
+        where = "from batches where run_id = ? and first_seq between ? and ?"
+        ends = db.execute(f"select min(first_seq), max(last_seq) {where}", place).fetchone()
+        if ends == place[1:]:
+            db.execute(f"delete {where}", place)
+            _insert(db, row)
+    if is_joined:
+        db.execute("update runs set joined = 1 where run_id = ?", (run_id,))
 
 
 _DISPENSABLE = (

@@ -287,15 +287,17 @@ class SqliteStore:
             await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
         pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
-        for first, last in await self._read(plan, partial(plan, most=QUICK_ROWS)):
+        packs = await self._read(plan, partial(plan, most=QUICK_ROWS))
+        for first, last in packs:
             row = await self._reader.call(partial(pack, first_seq=first, last=last))
-            if row is not None:
-                put = partial(batches_of.put_pack, row=row)
-                await self._write(put, put if len(row.public) <= QUICK_BYTES else None)
-            await asyncio.sleep(PACK_PAUSE)
-        if has_ended:
-            mark = partial(batches_of.mark_joined, run_id=run_id)
-            await self._write(mark, mark)
+            is_joined = has_ended and (first, last) == packs[-1]
+            put = partial(batches_of.put_pack, run_id=run_id, row=row, is_joined=is_joined)
+            await self._write(put, put if row is None or len(row.public) <= QUICK_BYTES else None)
+            if (first, last) != packs[-1]:
+                await asyncio.sleep(PACK_PAUSE)
+        if has_ended and not packs:
+            put = partial(batches_of.put_pack, run_id=run_id, row=None, is_joined=True)
+            await self._write(put, put)
 
     async def unjoined(self, ended_for: float) -> list[str]:
         """Ended runs whose rows were not joined since; oldest first."""
