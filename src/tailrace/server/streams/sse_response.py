@@ -132,7 +132,7 @@ class SseResponse(Connection):
                 await self._refuse(Stopping(CLOSING_REASONS["stopping"]), scope, receive, send)
                 return
             await self._begin(send)
-        await self._send(send, last, more=False)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _refuse(
         self, error: TailraceError, scope: Scope, receive: Receive, send: Send
@@ -203,13 +203,8 @@ class SseResponse(Connection):
 
     async def _write(self, send: Send, body: bytes, *, more: bool) -> None:
         self.writing_since = time.monotonic()
-        await self._send(send, body, more=more)
+        await send({"type": "http.response.body", "body": body, "more_body": more})
         self.writing_since = None
         self._connections.sent_bytes += len(body)
         if len(body) >= SEND_BYTES:
             await asyncio.sleep(0)  # `send` waits only for a client that does not read
-
-    async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
-        if self._watched is not None:
-            self._watched.flush_chunks()
-        await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -38,10 +38,7 @@ class WatchedConnection(Protocol):
         """Do not call this again."""
 
     def write_chunk(self, cycle: Any, body: bytes) -> bool:
-        """Send bytes of an answer that has begun, soon; False if `send` has to."""
-
-    def flush_chunks(self) -> None:
-        """Send the bytes of `write_chunk` now. Must be called before `send`."""
+        """Send bytes of an answer that has begun; False if `send` has to."""
 
 
 def watched_connection(send: Send) -> WatchedConnection | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -14,49 +13,12 @@ from tailrace.server.access.guard import MAX_HEAD_BYTES
 HEAD_SECONDS = 30.0
 """How long a client may take to send a request's headers, or its body after the answer."""
 
-QUEUED_BYTES = 256 * 1024
-"""How many bytes of chunks wait for the end of a turn of the event loop."""
-
-
-class WriteQueue:
-    """The chunks that all connections of a server send after this turn of the event loop.
-
-    A flush gives new events to many streams. Writing to their sockets one after another takes less
-    CPU than writing between the steps of the flush. The CPU's caches hold one or the other.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
-        self._bytes = 0
-
-    def put(self, transport: asyncio.Transport, chunk: bytes) -> None:
-        """Send a chunk soon."""
-        if not self._waiting:
-            self._loop.call_soon(self.flush)
-        self._waiting.append((transport, chunk))
-        self._bytes += len(chunk)
-        if self._bytes > QUEUED_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send all chunks now."""
-        waiting, self._waiting = self._waiting, []
-        self._bytes = 0
-        for transport, chunk in waiting:
-            if not transport.is_closing():
-                transport.write(chunk)
-
-
-_queues: WeakKeyDictionary[Any, WriteQueue] = WeakKeyDictionary()
-"""The queue of each server, by uvicorn's `ServerState`."""
-
 
 class BoundedHttp(HttpToolsProtocol):
     """Closes a connection whose headers or trailers are too large, or whose headers are slow."""
 
     # Apart from uvicorn's attributes: a class shares the keys of at most 30 between its instances.
-    __slots__ = ("_answering", "_head_bytes", "_in_head", "_left", "_timer", "_writes")
+    __slots__ = ("_answering", "_head_bytes", "_in_head", "_left", "_timer")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -65,9 +27,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._left: Callable[[], None] | None = None
         self._answering: RequestResponseCycle | None = None
-        if self.server_state not in _queues:
-            _queues[self.server_state] = WriteQueue(self.loop)
-        self._writes = _queues[self.server_state]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the headers of the first request."""
@@ -104,17 +63,15 @@ class BoundedHttp(HttpToolsProtocol):
     def write_chunk(self, cycle: RequestResponseCycle, body: bytes) -> bool:
         """Send bytes of an answer that has begun; False if `send` has to, as it may wait.
 
-        They go out after this turn of the event loop, or at `flush_chunks`.
+        uvloop writes to the sockets of all streams at the end of a turn of the event loop.
         """
         if cycle.disconnected or not cycle.chunked_encoding or cycle.flow.write_paused:
             return False
+        if self.transport.is_closing():
+            return False
         if body:  # an empty chunk would end the answer
-            self._writes.put(self.transport, b"%x\r\n%b\r\n" % (len(body), body))
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
         return True
-
-    def flush_chunks(self) -> None:
-        """Send what `write_chunk` took: `send` would overtake it."""
-        self._writes.flush()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of the headers, or since the body. The last read may exceed the limit."""
