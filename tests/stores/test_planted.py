@@ -73,6 +73,13 @@ class HasNoFence(SqliteStore):
         return await super().append(unfenced)
 
 
+class WritesNowAllThatFits(SqliteStore):
+    def append_now(self, batches: list[Batch]) -> list[None] | None:
+        for batch in batches:
+            super().append_now([batch])
+        return [None] * len(batches)
+
+
 class RefusesAllWithOne(SqliteStore):
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         answers = await super().append(batches)
@@ -259,6 +266,7 @@ PLANTED: list[tuple[type[SqliteStore], str, dict[str, Any]]] = [
     ),
     (DropsPrivateParts, "private_parts_are_kept_beside_their_events", {}),
     (HasNoFence, "a_claim_fences_every_earlier_writer_off", {}),
+    (WritesNowAllThatFits, "what_is_written_without_a_wait_is_written_whole_or_not", {}),
     (RefusesAllWithOne, "a_refused_batch_takes_no_other_with_it", {}),
     (RefusesARetry, "the_same_batch_again_changes_nothing", {}),
     (WritesAfterTheEnd, "nothing_is_appended_after_the_end", {}),

@@ -12,7 +12,6 @@ from tailrace.ports.bus import Bus, Mirror, OpenBus, Subscription
 from tailrace.ports.model import Model, OutputSchema, Request, ToolSpec, host_of
 from tailrace.ports.store import (
     MAX_ATTEMPTS,
-    AppendNow,
     Batch,
     Blobs,
     Claim,
@@ -35,7 +34,6 @@ from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
 
 __all__ = [
     "MAX_ATTEMPTS",
-    "AppendNow",
     "Batch",
     "Blobs",
     "Bus",

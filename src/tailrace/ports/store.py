@@ -111,6 +111,20 @@ uses `append`.
 """
 
 
+def append_now_of(log: object) -> AppendNow | None:
+    """The method `append_now` of a store, unless a subclass or wrapper has its own `append` only.
+
+    Such a class may count, change or delay what is appended.
+    """
+    for kind in type(log).__mro__:
+        if "append_now" in vars(kind):
+            found: AppendNow | None = log.append_now  # type: ignore[attr-defined]
+            return found
+        if "append" in vars(kind):
+            break
+    return None
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A saved state and the event after which it was taken."""
 

@@ -355,6 +355,54 @@ async def test_a_second_writer_is_refused_and_stays_refused(log: SqliteStore) ->
         second.emit(TaskInProgress(task_id=RUN))
 
 
+async def test_a_store_that_can_writes_small_flushes_without_a_task(log: SqliteStore) -> None:
+    asked: list[int] = []
+
+    class Now:
+        append = log.append  # of a store that was slow a moment ago
+
+        def append_now(self, batches: list[Batch]) -> list[None] | None:
+            asked.append(len(batches))
+            return log.append_now(batches)
+
+    now: Any = Now()
+    emitter = writer(Pipeline(now, LocalBus()))
+    begin(emitter)
+    await emitter.drain()
+    assert (asked, len(await log.read(RUN, 0))) == ([1], 2)
+
+
+async def test_what_a_store_does_not_write_now_is_appended(log: SqliteStore) -> None:
+    class Later:
+        append = log.append
+
+        def append_now(self, _: list[Batch]) -> None:
+            return None
+
+    later: Any = Later()
+    emitter = writer(Pipeline(later, LocalBus()))
+    begin(emitter)
+    await emitter.drain()
+    assert len(await log.read(RUN, 0)) == 2
+
+
+async def test_a_wrapper_that_passes_all_calls_on_need_not_know_append_now(
+    log: SqliteStore,
+) -> None:
+    class Wrapper:
+        def __getattr__(self, name: str) -> Any:
+            async def call(*args: Any) -> Any:
+                return await getattr(log, name)(*args)
+
+            return call
+
+    wrapper: Any = Wrapper()
+    emitter = writer(Pipeline(wrapper, LocalBus()))
+    begin(emitter)
+    await emitter.drain()
+    assert len(await log.read(RUN, 0)) == 2
+
+
 class Broken:
     """A log whose disk is gone."""
 

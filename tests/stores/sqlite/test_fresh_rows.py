@@ -82,7 +82,7 @@ async def test_rows_of_another_process_are_read_and_moved(
     await store._sweep()
     assert (reads, execute(path, "select * from fresh")) == ([2], [])
     await written(store, batch("a", 3))
-    await store._sweep()  # nobody else has written since
+    await store._sweep()  # no other process has written since
     assert reads == [2]
     await written(other, batch("b", 3))
     await other._sweep()

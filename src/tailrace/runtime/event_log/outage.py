@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any, cast
 
 from tailrace.core.errors import StorageBusy, StorageError, StorageFull, TailraceError
-from tailrace.ports import AppendNow, Batch, Store
+from tailrace.ports import Batch, Store
+from tailrace.ports.store import AppendNow, append_now_of
 from tailrace.runtime.event_log.store_retry import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -139,10 +140,23 @@ class _Watched:
         self._store = store
         self._outage = outage
 
+    @property
+    def append_now(self) -> AppendNow | None:
+        """The store's own, if it has one. `append` is used after each failure, and reports it."""
+        append_now = append_now_of(self._store)
+        if append_now is None:
+            return None
+
+        def call(batches: list[Batch]) -> list[None] | None:
+            written = append_now(batches)
+            if written is not None:
+                self._outage.full_at = None
+            return written
+
+        return call
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name == "append_now":
-            return self._noting_room(method)
         if name not in _CALLS:
             return method
         outage, begin = self._outage, self._outage.begin
@@ -176,15 +190,4 @@ class _Watched:
 
         # The next call finds it without `__getattr__`.
         setattr(self, name, call)
-        return call
-
-    def _noting_room(self, append_now: AppendNow) -> AppendNow:
-        """`append_now`, whose success shows that the disk is not full. `append` does the rest."""
-
-        def call(batches: list[Batch]) -> list[None] | None:
-            written = append_now(batches)
-            if written is not None:
-                self._outage.full_at = None
-            return written
-
         return call

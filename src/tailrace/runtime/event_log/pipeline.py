@@ -24,7 +24,8 @@ from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
 from tailrace.core.events import TIMED, Event, Private, Recorded, timed
 from tailrace.core.fold import State
-from tailrace.ports import AppendNow, Batch, Blobs, Bus, EventLog, Mirror
+from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
+from tailrace.ports.store import append_now_of
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.diagnostics.metrics import Metrics
 from tailrace.runtime.diagnostics.telemetry import Operation
@@ -311,7 +312,7 @@ class Pipeline:
     ) -> None:
         self.now = now
         self._log = log
-        self._append_now: AppendNow | None = getattr(log, "append_now", None)
+        self._append_now = append_now_of(log)
         self._bus = bus
         self._mirror = mirror
         self._patience = patience

@@ -9,7 +9,7 @@ import pytest
 from tailrace.core.errors import SeqConflict
 from tailrace.core.events import Unknown
 from tailrace.ports import Batch, Store, Trimmed
-from tailrace.ports.store import OpenStore
+from tailrace.ports.store import OpenStore, append_now_of
 from tailrace.testing.store_kit.setup import (
     StoreTests,
     batch,
@@ -124,6 +124,21 @@ class AppendTests(StoreTests):
         (answer,) = await store.append([wrong])
         assert isinstance(answer, SeqConflict)
         assert await numbers(store, "r") == [1, 2, 3]
+
+    async def test_what_is_written_without_a_wait_is_written_whole_or_not(
+        self, store: Store
+    ) -> None:
+        append_now = append_now_of(store)
+        if append_now is None:  # most stores have to wait
+            return
+        for run_id in ("a", "b"):
+            await created(store, run_id)
+        assert append_now([batch("a", 2), batch("b", 2, epoch=7)]) is None
+        assert append_now([batch("a", 2), batch("b", 4)]) is None
+        assert (await numbers(store, "a"), await numbers(store, "b")) == ([1], [1])
+        if append_now([batch("a", 2), batch("b", 2, ended=True)]) is not None:
+            assert (await numbers(store, "a"), await numbers(store, "b")) == ([1, 2], [1, 2])
+            assert append_now([batch("b", 3)]) is None  # it has ended
 
     async def test_a_refused_batch_takes_no_other_with_it(self, store: Store) -> None:
         for run_id in "abc":
