@@ -142,7 +142,8 @@ class Task:
     async def chain(self) -> list[State]:
         """The runs of the conversation, oldest first, then this run.
 
-        A model request takes them: `Request(chain=await task.chain())`.
+        A model request takes them: `Request(chain=await task.chain())`. Other runs share the
+        states of earlier runs, so do not change them.
         """
         return [*await self._sink.emitter.earlier(), self._sink.emitter.state]
 
