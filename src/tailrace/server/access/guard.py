@@ -27,6 +27,7 @@ from tailrace.core.errors import (
     UnknownCursor,
     UnknownFormat,
 )
+from tailrace.runtime.model_calls.request_check import UnknownTool
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.server.access.auth import AuthFailed, Unauthorized
 from tailrace.server.access.origins import (
@@ -55,6 +56,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (AuthFailed, 500),
     (LimitReached, 429),
     (NotFound, 404),
+    (UnknownTool, 404),
     (RunEnded, 409),
     (ThreadBusy, 423),
     (UnknownFormat, 400),
@@ -256,14 +258,14 @@ def json_response(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def status_of(error: TailraceError) -> int:
-    """The status of a request that raised this error."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+def status_of(error: type[TailraceError]) -> int:
+    """The status of a request that raised an error of this class."""
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def failure(error: TailraceError) -> Response:
     """The response to a request that raised this error."""
-    status, param = status_of(error), getattr(error, "param", None)
+    status, param = status_of(type(error)), getattr(error, "param", None)
     response = error_response(status, error.code, str(error), param)
     if isinstance(error, LimitReached):
         response.headers["retry-after"] = str(error.retry_after)
