@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 
+from tailrace.cli import STOP_SIGNALS
 from tailrace.cli.output import fail, say_aside
 from tailrace.core.errors import TailraceError
 
@@ -142,7 +143,7 @@ def stop_event(app: Any) -> asyncio.Event:
             app._hurry()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, heard)
     return stop
 
@@ -168,6 +169,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         make = uvloop.new_event_loop
     # Not `asyncio.Runner`: it waits for ever for a task that goes on after its cancel.
     loop = make()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         run_to_end(loop, loop.create_task(main))
     finally:
@@ -177,6 +179,8 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)  # the loop leaves the default handlers behind
 
 
 async def _end_tasks() -> None:
