@@ -51,6 +51,7 @@ OTHER_CODES = {
     "denied": "A person denied the call.",
     "no_summary": "The model was asked to compact a conversation and wrote no text.",
     "head_too_large": "Path, query and headers are too large together.",
+    "input_required": "A chat completion's stream ended while the run waits for people.",
     "input_guardrail": "A guardrail refused the input.",
     "internal": "A bug in the server; its log has the id that the message names.",
     "interrupted": "The worker was lost, and the agent or the tool cannot continue.",
