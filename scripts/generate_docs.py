@@ -30,7 +30,7 @@ from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.limits import Limits
 from tailrace.runtime.agents.memory import Memory
 from tailrace.runtime.model_calls.call import Patience
-from tailrace.server.access.guard import _STATUS
+from tailrace.server.access.guard import status_of
 from tailrace.server.openapi.document import ERRORS, document
 from tailrace.server.server import APIS
 from tailrace.server.transport.connections import Connections
@@ -51,6 +51,7 @@ OTHER_CODES = {
     "denied": "A person denied the call.",
     "no_summary": "The model was asked to compact a conversation and wrote no text.",
     "head_too_large": "Path, query and headers are too large together.",
+    "input_required": "A chat completion's stream ended while the run waits for people.",
     "input_guardrail": "A guardrail refused the input.",
     "internal": "A bug in the server; its log has the id that the message names.",
     "interrupted": "The worker was lost, and the agent or the tool cannot continue.",
@@ -242,9 +243,9 @@ def errors() -> str:
         "| --- | --- | --- | --- |",
     ]
     for cls in sorted(error_classes(), key=lambda cls: (cls.code, cls.__name__)):
-        status = next((status for kind, status in _STATUS if issubclass(cls, kind)), 500)
         name = f"`{cls.__name__}`" if cls.__name__ in public_errors else ""
-        lines.append(f"| `{cls.code}` | {name} | {status} | {_described(cls).splitlines()[0]} |")
+        text = _described(cls).splitlines()[0]
+        lines.append(f"| `{cls.code}` | {name} | {status_of(cls)} | {text} |")
     lines += ["", "## Other codes\n", "| code | |", "| --- | --- |"]
     missing = other_codes() - set(OTHER_CODES) - {cls.code for cls in error_classes()}
     if missing:

@@ -149,7 +149,9 @@ def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
         assert serving.stdout is not None
         backend = re.search(r"http://\S+", serving.stdout.readline())
         assert backend
-        with running("proxy", "--upstream", backend[0], "--port", "0") as proxy:
+        pages = "http://localhost:3000, http://localhost:3001"
+        command = ("proxy", "--upstream", backend[0], "--port", "0", "--origins", pages)
+        with running(*command) as proxy:
             assert proxy.stdout is not None
             line = proxy.stdout.readline()
             assert f"repairs {backend[0]} at http://127.0.0.1:" in line
@@ -159,10 +161,14 @@ def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
             answer = httpx.post(f"{url}/v1/responses", json=request)
             assert answer.text.count("\n\n") == direct.text.count("\n\n")
             assert {*answer.headers} == {*direct.headers}
+            for port in (3001, 3002):  # the backend refuses the page that the proxy lets through
+                headers = {"origin": f"http://localhost:{port}"}
+                assert httpx.get(f"{url}/agents", headers=headers).status_code == 403
             proxy.send_signal(signal.SIGINT)
             assert proxy.wait() == 0
             assert proxy.stderr is not None
-            assert proxy.stderr.read() == ""
+            [line] = proxy.stderr.read().splitlines()
+            assert "a page of 'http://localhost:3002' was refused" in line
 
 
 def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +206,7 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         (["proxy", "--upstream", "http://me:secret@localhost:1"], "Authorization"),
         (["proxy", "--upstream", "http://localhost:1", "--port", "65536"], "65535"),
         (["proxy", "--upstream", "http://localhost:1", "--timeout", "0"], "0.1"),
+        (["proxy", "--upstream", "http://localhost:1", "--origins", "*"], "`origins` has '*'"),
         (["demo", "--port", "-1"], "--port"),
         (["demo", "--once", "--port", "0", "--pace", "-1"], "--pace"),
         (["demo", "--once", "--port", "0", "--pace", "nan"], "--pace"),

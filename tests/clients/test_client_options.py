@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -173,6 +174,8 @@ def test_a_tool_that_does_not_exist_is_named_in_the_error(
     body = {**asked, "max_tokens": 9, "tool_choice": {"type": "tool", "name": "nope"}}
     refused = httpx.post(f"{reading.url}/v1/messages", json=body)
     assert (refused.status_code, refused.json()["error"]["type"]) == (404, "not_found_error")
+    page = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
+    assert f"| `unknown_tool` | `UnknownTool` | {refused.status_code} |" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tailrace.core import events as ev
-from tailrace.core.items import ToolCall
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, InputRequest, ToolCall
+from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire.openai_chat import FORMAT
 from tests.node import run_node
 from tests.serving import Served
@@ -112,6 +114,21 @@ def test_a_client_that_asks_after_the_end_gets_the_same_from_a_replay(trace: Tra
     _, frames = FORMAT.open(state_of(events))
     if reader.error is None and reader.is_done:
         check_completion(read_by_helper(frames), reader)
+
+
+def test_the_error_says_whether_the_run_goes_on() -> None:
+    """In `type`, which the SDK keeps; it would take `length` for the limit of a model."""
+    begun = Script().begin()
+    asked = Script().begin()
+    asked.add(ev.TaskInputRequired, requests=[InputRequest(id="in_1", kind="input")])
+    lost = Script().begin()
+    lost.add(ev.TaskFailed, error=ErrorInfo(code="interrupted", message="The worker was lost."))
+    for script, kind in ((begun, "stream_cut"), (asked, "input_required"), (lost, "interrupted")):
+        encoder = FORMAT.at(State())
+        frames = [frame for one in as_recorded(script.events) for frame in encoder.encode(one)]
+        with pytest.raises(APIError) as raised:
+            read_by_helper([*frames, *encoder.close("The server is stopping; connect again.")])
+        assert (raised.value.type, raised.value.code) == (kind, "424")
 
 
 def test_chunks_can_be_read_one_by_one() -> None:

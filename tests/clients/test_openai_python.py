@@ -148,7 +148,7 @@ def test_a_stream_that_showed_a_superseded_item_fails_and_a_later_look_has_the_a
         *_, last = list(stream)
         assert last.type == "response.failed"
         assert last.response.error is not None
-        assert last.response.error.type == "interrupted"
+        assert last.response.error.type == "stream_cut"
         with pytest.raises(RuntimeError, match=r"response\.completed"):
             stream.get_final_response()
     assert client.responses.retrieve("resp_run_7").output_text == "A whole answer."

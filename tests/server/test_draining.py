@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
+from tailrace.cli.process import UNREAD_SECONDS
 from tailrace.core.errors import CallerError, Stopping
 from tailrace.core.run_object import client_view
 from tailrace.runtime.agents.functions import restartable
@@ -45,8 +47,14 @@ async def endless(task):
     task.notice("begun")
     await asyncio.sleep(3600)
 
+async def large(task):
+    for _ in range(20):
+        with task.message() as message:
+            message.text("x" * 1_000_000)
+        await task.drain()
+
 app = Tailrace(
-    {"slow": slow, "endless": endless, "again": restartable(endless)},
+    {"large": large, "slow": slow, "endless": endless, "again": restartable(endless)},
     "log.db",
     grace=timedelta(seconds=float(os.environ.get("GRACE", "30"))),
 )
@@ -161,6 +169,25 @@ def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait() == 0
             assert "task.failed" in "".join(lines)
+
+
+def test_a_client_that_does_not_read_is_cut_after_a_time_that_the_docs_name(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path, "tailrace") as (url, process):
+        run = httpx.post(f"{url}/runs", json={"agent": "large"}).json()["run_id"]
+        with httpx.stream("GET", f"{url}/runs/{run}/events", timeout=60) as whole:
+            assert whole.read()  # the run has ended
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(f"GET /runs/{run}/events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
+        assert process.stdout is not None
+        assert "Traceback" not in process.stdout.read()
+    for page in ("docs/how-to/deploy.md", "docs/how-to/postgres-redis.md", "PROTOCOL.md"):
+        assert f" {UNREAD_SECONDS} s" in (ROOT / page).read_text()
 
 
 async def test_an_application_that_stops_lets_its_runs_finish(tmp_path: Path) -> None:

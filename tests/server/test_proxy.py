@@ -478,8 +478,32 @@ async def test_the_proxy_refuses_pages_of_other_sites() -> None:
     async with proxied(answer) as client:
         assert (await client.get("/", headers={"host": "evil.example"})).status_code == 421
         assert (await client.get("/", headers={"origin": "http://evil.example"})).status_code == 403
-        own = {"origin": "http://localhost:3000", "content-type": "multipart/form-data"}
+        own = {"origin": str(client.base_url).rstrip("/"), "content-type": "multipart/form-data"}
         assert (await client.post("/v1/files", headers=own, content=b"x")).status_code == 204
+        for page in ("http://localhost:3000", own["origin"].replace("http:", "ftp:"), "null"):
+            refused = await client.post("/v1/files", headers={**own, "origin": page}, content=b"x")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "wrong_origin")
+
+
+async def test_the_backend_decides_what_listed_pages_may_read() -> None:
+    page = "http://localhost:3000"
+    allowed = f"HTTP/1.1 204 No Content\r\nAccess-Control-Allow-Origin: {page}\r\n\r\n"
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(allowed.encode())
+
+    asks = {"origin": page, "access-control-request-method": "POST"}
+    async with (
+        backend(answer) as upstream,
+        serving(Proxy(upstream, origins=[page])) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for method, headers in (("OPTIONS", asks), ("POST", {"origin": page})):
+            found = await client.request(method, "/v1/responses", headers=headers)
+            assert found.status_code == 204
+            assert found.headers.get_list("access-control-allow-origin") == [page]
+        other = {**asks, "origin": "http://localhost:3001"}
+        assert (await client.options("/v1/responses", headers=other)).status_code == 403
 
 
 @pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])

@@ -42,7 +42,7 @@ def check(events: Sequence[AnyEvent], reader: ChatReader) -> None:
     view = client_view(state)
     chunks = [json.loads(msgspec.json.encode(event)) for event in events]
     assert reader.is_done == (state.root.ended or reader.error is not None)
-    if reader.error is not None and reader.error["type"] == "interrupted":
+    if reader.error is not None and reader.error["type"] == "stream_cut":
         return
     texts = expected(view, chunks)
     is_whole = view.get("status") == "completed" and reader.error is None

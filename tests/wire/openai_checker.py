@@ -159,7 +159,7 @@ class Reader:
                     )
                     self.done[index] = left[item["id"]]
             assert response["output"] == [self.done[index] for index in sorted(self.done)]
-        elif response["error"] is None or response["error"]["type"] != "interrupted":
+        elif response["error"] is None or response["error"]["type"] != "stream_cut":
             assert response["status"] in ("incomplete", "failed", "cancelled")
             assert response["output"] == [self.done[index] for index in sorted(self.done)]
 

@@ -70,7 +70,7 @@ def joins_anywhere(events: Sequence[ev.AnyEvent], segment: int) -> None:
         for later in recorded[place + 1 :]:
             reader.read(encoder.encode(later))
         assert reader.final is not None
-        if reader.final["error"] is None or reader.final["error"]["type"] != "interrupted":
+        if reader.final["error"] is None or reader.final["error"]["type"] != "stream_cut":
             # What is superseded after the end of a response is left out for those who join then.
             seen = max(place + 1, [*paused, len(events)][0])
             assert reader.final == response_object(states[seen], segment)

@@ -93,7 +93,7 @@ def part_of(events: list[AnyEvent], state: State, segment: int) -> dict[str, Any
     live = flat(encoded(openai_responses.FORMAT.after(segment), events))
     response = response_of(state, segment)
     final = ResponseReader().read(live).final
-    if final is not None and (final["error"] or {}).get("type") != "interrupted":
+    if final is not None and (final["error"] or {}).get("type") != "stream_cut":
         assert brief(final) == response
     return {"input": openai_responses.input_items(state, segment), **response}
 

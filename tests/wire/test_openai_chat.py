@@ -16,6 +16,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import (
     Annotation,
+    ErrorInfo,
     FileCitation,
     InputRequest,
     Message,
@@ -216,14 +217,16 @@ def test_a_run_that_ends_short_says_so(reason: str, finish_reason: str, native: 
     assert reader.texts["content"] == "Half"
 
 
-def test_a_run_that_waits_sends_nothing_and_a_close_while_it_waits_is_a_cut() -> None:
+def test_a_run_that_waits_sends_nothing_and_a_close_while_it_waits_is_an_error_of_its_own() -> None:
     script = says(Script().begin(), 0, "May I?")
     asked = script.add(ev.TaskInputRequired, requests=[InputRequest(id="in_1", kind="input")])
     streamed = as_recorded(asked.events)
     encoder = FORMAT.at(State())
     frames = [frame for one in streamed for frame in encoder.encode(one)]
     left = ChatReader().read([*frames, *encoder.close("The run waits for an answer.")])
-    assert (left.finish_reason, left.native_finish_reason) == ("length", "input_required")
+    assert left.error is not None
+    assert (left.error["type"], left.error["code"]) == ("input_required", "424")
+    assert left.error["message"] == "The run waits for an answer."
     asked.add(ev.TaskInputReceived, request_id="in_1", value=True)
     assert read(says(asked, 1, "Thanks.").add(ev.TaskCompleted)).finish_reason == "stop"
 
@@ -235,7 +238,16 @@ def test_a_stream_that_is_closed_early_is_an_error() -> None:
         reader = ChatReader().read([*frames, *encoder.close("The server stops.")])
         assert reader.error is not None
         assert reader.error["message"] == "The server stops."
+        assert reader.error["type"] == "stream_cut"
         assert encoder.close("The server stops.") == encoder.close("The server stops.")
+
+
+def test_a_run_that_cannot_go_on_has_another_error_than_a_stream_that_was_cut() -> None:
+    """`interrupted` is the end of the run: a client that follows it again gets the same."""
+    script = says(Script().begin(), 0, "Half")
+    reader = read(script.add(ev.TaskFailed, error=ErrorInfo(code="interrupted", message="Lost.")))
+    assert reader.error is not None
+    assert reader.error["type"] == "interrupted"
 
 
 # --- strangers -----------------------------------------------------------------------------------
@@ -278,7 +290,7 @@ def test_an_end_that_contradicts_what_was_sent_is_an_error() -> None:
     for lie in lies:
         reader = strange(*begun, lie, end)
         assert reader.error is not None
-        assert reader.error["type"] == "interrupted"
+        assert reader.error["type"] == "stream_cut"
     more = msgspec.structs.replace(
         message, block_list=[Text(text="Sunny day"), Text(text="!"), Text(text="?")]
     )

@@ -13,10 +13,15 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 
+from tailrace.cli import STOP_SIGNALS
 from tailrace.cli.output import fail, say_aside
 from tailrace.core.errors import TailraceError
 
 _DENIED = "ASGI callable returned without completing handshake."
+
+UNREAD_SECONDS = 5
+"""How long clients that do not read keep a server that stops, once its runs and streams have
+ended. Then they are cut."""
 
 END_SECONDS = 2.0
 """How long a task may take to end after its cancel, when the process ends."""
@@ -91,14 +96,13 @@ async def _serve(
         log_config=None,  # its lines go to the log of the process
         log_level="warning",
         lifespan="off",
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=UNREAD_SECONDS,
         access_log=False,
         ws_per_message_deflate=False,  # its buffers cost more than small messages gain
         **options,  # type: ignore[arg-type]
     )
     server = SignalFreeServer(config)
-    # uvicorn logs an error after each WebSocket that was refused with a status.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _DENIED)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     stop = stop_event(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
@@ -116,6 +120,12 @@ async def _serve(
         await serving
         for task in (beside, stopping):
             task.cancel()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether uvicorn logs more than a refused WebSocket, or a client that is cut at the end."""
+    is_cut = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return record.msg != _DENIED and not is_cut
 
 
 def relax_collector() -> None:
@@ -142,7 +152,7 @@ def stop_event(app: Any) -> asyncio.Event:
             app._hurry()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, heard)
     return stop
 
@@ -168,6 +178,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         make = uvloop.new_event_loop
     # Not `asyncio.Runner`: it waits for ever for a task that goes on after its cancel.
     loop = make()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         run_to_end(loop, loop.create_task(main))
     finally:
@@ -177,6 +188,8 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)  # the loop leaves the default handlers behind
 
 
 async def _end_tasks() -> None:

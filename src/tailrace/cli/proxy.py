@@ -10,6 +10,7 @@ from tailrace.cli.options import Host, Port, finite
 from tailrace.cli.output import fail, say
 from tailrace.cli.process import run_server
 from tailrace.core.errors import TailraceError
+from tailrace.settings import NAMES
 
 
 def proxy(
@@ -26,6 +27,14 @@ def proxy(
             help="Seconds that the backend may send nothing before the request fails.",
         ),
     ] = 600.0,
+    origins: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMES.metavar,
+            help="Web pages that may call the proxy from another origin, such as "
+            "http://localhost:3000.",
+        ),
+    ] = "",
 ) -> None:
     """Repair the Responses streams of a backend that you cannot change.
 
@@ -43,7 +52,7 @@ def proxy(
         return True
 
     try:
-        app = Proxy(upstream, silence_seconds=timeout)
+        app = Proxy(upstream, silence_seconds=timeout, origins=NAMES.read(origins))
     except TailraceError as error:
         fail(str(error))
     # The backend's own `server` and `date` pass; uvicorn would add a second of each.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError
 from tailrace.server.access.guard import LOOPBACK, Guard, error_response
+from tailrace.server.access.origins import checked_origins
 from tailrace.server.repair_middleware import BackendCut, Headers, ResponsesCompat
 
 CONNECT_SECONDS = 10.0
@@ -67,9 +68,12 @@ class Proxy:
         *,
         silence_seconds: float = SILENCE_SECONDS,
         hosts: frozenset[str] = LOOPBACK,
+        origins: Iterable[str] = (),
     ) -> None:
         self._forward = _Forward(upstream, silence_seconds)
-        self._app: ASGIApp = Guard(ResponsesCompat(self._forward), hosts, any_body=True)
+        self._app: ASGIApp = Guard(
+            ResponsesCompat(self._forward), hosts, origins=checked_origins(origins), is_proxy=True
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -11,11 +11,9 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
-from tailrace.core.state_copy import copy_state
 from tailrace.ports import RunInfo, Trimmed
-from tailrace.runtime.event_log.whole_state import end_fork
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.runtime.tasks.chain import forked_at
+from tailrace.runtime.tasks.chain import Chain
 
 PAGE_RUNS = 200
 """How many runs a page of the list of threads is made from."""
@@ -61,25 +59,10 @@ async def conversation(runs: Runs, info: RunInfo) -> tuple[list[State], int]:
     A run that was forked counts as if it had been cancelled there. A deleted run ends the
     conversation, and so does a run of another owner.
     """
-    chain: list[State] = []
-    seen: set[str] = set()
-    weight, until = 0, None
-    found: RunInfo | None = info
-    while found is not None and found.run_id not in seen:
-        seen.add(found.run_id)  # a deleted run's id can be used again, further down
-        try:
-            look = await runs.look(found.run_id, until)
-        except Trimmed:
-            break
-        state = look.state
-        if until is not None:
-            state = copy_state(state)  # the look's is shared
-            end_fork(state)
-        until = forked_at(state)
-        chain.append(state)
-        weight += look.weight
-        found = await runs.find(found.previous_run_id) if found.previous_run_id else None
-    return chain[::-1], weight
+    look = await runs.look(info.run_id)
+    earlier = await Chain(runs.store, info, look.state, runs.ended).runs()
+    chain = [*(run.state for run in earlier), look.state]
+    return chain, sum(run.size for run in earlier) + look.weight
 
 
 class ThreadList:

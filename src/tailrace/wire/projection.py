@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from tailrace.core import events as ev
 from tailrace.core.data_url import read_data_url
+from tailrace.core.errors import StreamCut
 from tailrace.core.fold import State
 from tailrace.core.items import (
     Annotation,
@@ -125,14 +126,14 @@ WITHHELD = ErrorInfo(code="output_guardrail", message="A guardrail refused the a
 
 
 def taken_back(event: Any, advice: str) -> ErrorInfo:
-    """The error of a stream that showed what `event` supersedes.
+    """The error of a stream that showed what `event` supersedes, while the run goes on.
 
     `advice` is how a client of the format gets the whole answer.
     """
     if isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code:
         return WITHHELD
     message = f"The answer was begun again after a fault; {advice}."
-    return ErrorInfo(code="interrupted", message=message)
+    return ErrorInfo(code=StreamCut.code, message=message)
 
 
 INCOMPLETE_CALL = ErrorInfo(

@@ -11,26 +11,37 @@ from typing import Any
 import httpx
 import pytest
 
+from tailrace import Agent, tool
 from tailrace.app import Tailrace
 from tailrace.core.errors import NotFound
 from tailrace.core.events import OutputItemDone, Private
+from tailrace.core.fold import State
 from tailrace.core.items import ReferenceToBlock, TextPart, ToolResult
 from tailrace.core.snapshot import save
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import ResultWriter
 from tailrace.history import history
 from tailrace.ingest.openai_chat.reader import OpenAIChat
-from tailrace.models import open_model
-from tailrace.ports import Request
+from tailrace.models import Scripted, call, open_model, say, think
+from tailrace.ports import Request, Store
+from tailrace.runtime.event_log import whole_state as whole_state_module
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks import chain as chain_module
+from tailrace.runtime.tasks.chain import EndedRuns
 from tailrace.runtime.tasks.task import Task
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.serving import client_of
 
 Json = dict[str, Any]
 PIXEL = {"url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="}
+
+
+@tool
+async def get_weather(city: str) -> dict[str, str]:
+    """Current weather."""
+    return {"city": city, "sky": "clear"}
 
 
 async def remembers(task: Task) -> None:
@@ -191,6 +202,115 @@ async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() ->
         assert second is not None
         assert second.previous_run_id == first.run_id
         assert (await finished(runs, second.run_id))["replies"][-1] == [two, foreign, one]
+
+
+# --- ended runs that are kept --------------------------------------------------------------------
+
+
+async def conversation(runs: Runs, *texts: str, thread: str = "t") -> list[str]:
+    made: list[str] = []
+    for text in texts:
+        made.append(await runs.start("agent", text, thread_id=thread))
+        await ended(runs, made[-1])
+    return made
+
+
+async def test_each_ended_run_of_a_chat_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[str] = []
+
+    async def read_whole(store: Store, run_id: str, at: int | None = None) -> State:
+        folded.append(run_id)
+        return await whole_state_module.read_whole(store, run_id, at)
+
+    monkeypatch.setattr(chain_module, "read_whole", read_whole)
+    async with serving() as (runs, client):
+        for number in range(6):
+            messages = []
+            if number:
+                messages = (await client.get("/threads/t", params={"format": "vercel-ui"})).json()
+            part = {"type": "text", "text": f"question {number}"}
+            messages.append({"id": f"u{number}", "role": "user", "parts": [part]})
+            answer = await client.post("/api/chat", json={"id": "t", "messages": messages})
+            assert answer.status_code == 200, answer.text
+        made = await runs.of_thread("t")
+        assert len((await finished(runs, made[-1].run_id))["replies"]) == 6
+        # The newest is no part of a chain yet.
+        assert sorted(folded) == sorted(run.run_id for run in made[:-1])
+
+
+async def test_runs_that_were_not_used_for_the_longest_time_are_read_again() -> None:
+    async with serving() as (runs, _):
+        infos = [
+            await runs.info(run_id)
+            for text in ("one", "two", "six", "long" * 10_000)
+            for run_id in await conversation(runs, text, thread=text[:4])
+        ]
+        sizes = [(await EndedRuns(runs.store).read(info)).size for info in infos]
+        kept = EndedRuns(runs.store, sum(sizes[:2]) + 100)
+        first, second = [await kept.read(info) for info in infos[:2]]
+        assert await kept.read(infos[0]) is first
+        await kept.read(infos[2])
+        assert await kept.read(infos[0]) is first
+        assert await kept.read(infos[1]) is not second
+        await kept.read(infos[3])  # larger than all that is kept
+        assert await kept.read(infos[0]) is first
+
+
+async def test_a_run_with_the_id_of_a_deleted_run_is_another_run() -> None:
+    async with serving() as (runs, _):
+        for text in ("one", "two"):
+            await ended(runs, await runs.start("agent", text, run_id="same"))
+            after = await finished(runs, await runs.start("agent", "?", previous_run_id="same"))
+            assert after["replies"] == [text, "?"]
+            await runs.store.delete("same")
+
+
+async def test_a_run_that_goes_on_is_read_again_for_each_run_that_continues_it() -> None:
+    goes_on = asyncio.Event()
+
+    async def agent(task: Task) -> None:
+        if task.input == "first":
+            await goes_on.wait()
+        statuses = [state.root.status for state in await task.chain() if state.root is not None]
+        with task.message() as message:
+            message.text(json.dumps(statuses))
+
+    async with serving(agent) as (runs, _):
+        first = await runs.start("agent", "first", thread_id="t")
+        second = await runs.start("agent", "second", previous_run_id=first)
+        assert (await finished(runs, second))["replies"][0] != "completed"
+        goes_on.set()
+        await ended(runs, first)
+        third = await runs.start("agent", "third", previous_run_id=first)
+        assert (await finished(runs, third))["replies"][0] == "completed"
+
+
+async def test_no_run_changes_the_earlier_runs_that_it_shares() -> None:
+    model = Scripted([think("Hm."), call("get_weather", city="Paris")], [say("Clear.[^1]")])
+    weather = Agent("weather", model=model, tools=[get_weather])
+    async with serving(weather) as (runs, client):
+        [first] = await conversation(runs, "Is it sunny?")
+        shared = (await runs.ended.read(await runs.info(first))).state
+        before = save(shared, private=True)
+        await conversation(runs, "And now?", "And then?")
+        for form in ("vercel-ui", "ag-ui"):
+            answer = await client.get("/threads/t", params={"format": form})
+            assert answer.status_code == 200, answer.text
+        assert (await runs.ended.read(await runs.info(first))).state is shared
+        assert save(shared, private=True) == before
+
+
+async def test_a_chain_is_found_in_pages_and_in_other_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain_module, "PAGE_RUNS", 2)
+    async with serving() as (runs, _):
+        made = await conversation(runs, *"abcde")
+        await conversation(runs, "x", "y", "z", thread="t2")
+        other = await runs.start("agent", "f", thread_id="t2", previous_run_id=made[-1])
+        assert (await finished(runs, other))["replies"] == [*"abcdef"]
+        last = await runs.start("agent", "g", thread_id="t2", previous_run_id=other)
+        assert (await finished(runs, last))["replies"] == [*"abcdefg"]
 
 
 # --- items by their ids --------------------------------------------------------------------------

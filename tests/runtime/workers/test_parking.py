@@ -153,6 +153,42 @@ async def test_runs_with_a_letter_that_does_not_answer_them_hold_no_slot_and_los
             assert await runs.store.letters([run_id]) == {}
 
 
+@pytest.mark.parametrize("begins", ["before the question waits", "while the run is parked"])
+async def test_a_run_is_not_parked_while_it_works_beside_its_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    begin, end = asyncio.Event(), asyncio.Event()
+
+    async def works_beside(task: Task) -> None:
+        async def work() -> str:
+            await begin.wait()
+            with task.at_work():
+                await end.wait()
+                return "by train"
+
+        request = InputRequest(id="r1", kind="input", message="Which city?")
+        answer, how = await asyncio.gather(task.ask(request), work())
+        task.say(f"{answer.value}, {how}")
+
+    monkeypatch.setitem(AGENTS, "works beside", works_beside)
+    async with process(tmp_path / "log.db") as runs:
+        worker = worker_of(runs)
+        if begins == "before the question waits":
+            begin.set()
+        run_id = await runs.start("works beside", "?")
+        if begins == "while the run is parked":
+            await until(lambda: worker.parked == [run_id])
+            begin.set()
+        await until(lambda: worker.runs == [run_id] and worker._live[run_id].was_called)
+        await asyncio.sleep(2 * LEASE)  # long enough to park it
+        assert await outcome(runs, await runs.start("quick", "?")) == ("Done.", 1)
+        assert (run_id in worker.runs, worker.parked) == (True, [])
+        end.set()
+        await until(lambda: worker.parked == [run_id])
+        await runs.send(run_id, ANSWER)
+        assert await outcome(runs, run_id) == ("Paris, by train", 1)
+
+
 async def test_a_run_whose_letter_is_taken_is_not_parked_until_the_letter_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tests.serving import client_of
 
 LAST_FRAMES = {
     "openai-responses": b"event: response.failed\n",
-    "openai-chat": b'"type":"interrupted"',
+    "openai-chat": b'"type":"stream_cut"',
     "anthropic-messages": b"event: error\n",
 }
 """In the last frame of each format that cannot take back what it has sent."""

@@ -265,7 +265,7 @@ class Loop:
             # The agent was checked where it was declared: the mistake is the client's.
             task.fail(error.code, str(error))
             return False
-        with self.at_work():
+        with self.task.at_work():
             outcome = await call_model(
                 self.agent.model,
                 request,
@@ -382,16 +382,6 @@ class Loop:
         with ExitStack() as stack:
             for loop in self.loops():
                 stack.enter_context(loop.time_limit.stopped())
-            yield
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """A block in which the run must not be parked, although other tasks of it may wait."""
-        inputs = self.task._sink.emitter.inputs
-        if inputs is None:
-            yield
-            return
-        with inputs.busy():
             yield
 
     def stop(self, reason: str) -> None:

@@ -108,7 +108,7 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     task, agent = loop.task, loop.agent
     emitter = UnloggedEmitter(task._sink.emitter, f"{task.run_id}_summary", agent.name, text)
     child = Task(emitter, emitter.run_id)
-    with loop.at_work():
+    with task.at_work():
         outcome = await call_model(
             agent.model,
             Request(chain=[emitter.state], instructions=memory.instructions, tool_choice="none"),

@@ -166,7 +166,7 @@ async def _answer(loop: Loop, plan: _Plan) -> None:
     about = execute_tool(call.name, call.call_id)
     try:
         with operation("execute_tool", call.name, **about) as span:
-            with loop.at_work():
+            with loop.task.at_work():
                 await _carry_out(loop, plan)
             result = loop.task._sink.node.call_results.get(call.call_id)
             span.fail(getattr(result.item, "error", None) if result is not None else None)

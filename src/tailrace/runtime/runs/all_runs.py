@@ -44,6 +44,7 @@ from tailrace.runtime.runs.new_run import (
     new_run,
 )
 from tailrace.runtime.runs.quota import RunQuota
+from tailrace.runtime.tasks.chain import EndedRuns
 from tailrace.runtime.tasks.task import begun_task
 from tailrace.runtime.workers import recovery
 from tailrace.runtime.workers.claimed_run import CANCELLED
@@ -67,6 +68,7 @@ class Runs:
             "_quota",
             "agents",
             "bus",
+            "ended",
             "followed_elsewhere",
             "metrics",
             "name",
@@ -104,6 +106,7 @@ class Runs:
         self.reader = Reader(store, bus)
         self.followed_elsewhere = FollowedElsewhere(store, self.reader.tails)
         self.streams = Streams(self.reader)
+        self.ended = EndedRuns(store)
         self._pipeline = Pipeline(
             store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics, now=now
         )
@@ -121,6 +124,7 @@ class Runs:
                 max_runs=max_runs,
                 max_attempts=max_attempts,
                 metrics=metrics,
+                ended=self.ended,
             )
         self._busy_thread = busy_thread
         self._new_id = new_id

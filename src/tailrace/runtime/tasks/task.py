@@ -142,7 +142,8 @@ class Task:
     async def chain(self) -> list[State]:
         """The runs of the conversation, oldest first, then this run.
 
-        A model request takes them: `Request(chain=await task.chain())`.
+        A model request takes them: `Request(chain=await task.chain())`. Other runs share the
+        states of earlier runs, so do not change them.
         """
         return [*await self._sink.emitter.earlier(), self._sink.emitter.state]
 
@@ -310,8 +311,9 @@ class Task:
         """Ask the people who watch, and wait for their answer.
 
         An approval may name the `call` that it is about; `schema` is the JSON Schema of the value.
-        While the run waits it holds no worker. After a restart, a question that is still pending
-        is not asked again, and a request whose id is answered returns that answer.
+        While the run waits it holds no worker: put work beside the question into `at_work()`.
+        After a restart, a question that is still pending is not asked again, and a request whose
+        id is answered returns that answer.
         """
         request = question if isinstance(question, InputRequest) else None
         if request is None:
@@ -329,6 +331,19 @@ class Task:
             announce(self, [request])
         answer = await self._sink.emitter.inputs.receive(self, request.id)
         return msgspec.convert(answer, Answer)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Work beside a question: in this block the run is not parked, although it waits in `ask`.
+
+        A parked run has no lease. If its process dies, no worker knows before the answer comes.
+        """
+        inputs = self._sink.emitter.inputs
+        if inputs is None:
+            yield
+            return
+        with inputs.busy():
+            yield
 
     def _asked(
         self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any

@@ -27,7 +27,7 @@ from tailrace.runtime.event_log.outage import QUIET_SECONDS
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.store_retry import patiently
 from tailrace.runtime.event_log.whole_state import whole_state
-from tailrace.runtime.tasks.chain import Chain
+from tailrace.runtime.tasks.chain import Chain, EndedRuns
 from tailrace.runtime.tasks.inbox import UnreadLetters
 from tailrace.runtime.tasks.task import begun_task, interrupt
 from tailrace.runtime.workers import recovery
@@ -88,9 +88,11 @@ class Worker:
         max_runs: int = MAX_RUNS,
         max_attempts: int = MAX_ATTEMPTS,
         metrics: Metrics | None = None,
+        ended: EndedRuns | None = None,
     ) -> None:
         self.name = name
         self._store = store
+        self._ended = ended or EndedRuns(store)
         self._bus = bus
         self._agents = agents
         self._pipeline = pipeline or Pipeline(store, bus, patience=AWAY_SECONDS)
@@ -423,7 +425,7 @@ class Worker:
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         extra = about_run(claim.run_id, claim.agent, thread_id)
         emitter.on_many_batches = lambda run_id: self._to_join.put_nowait((run_id, extra))
-        emitter.earlier = Chain(store, info, state).earlier
+        emitter.earlier = Chain(store, info, state, self._ended).earlier
         emitter.blobs = store
         emitter.owner = info.owner if info is not None else ""
         emitter.inputs = UnreadLetters(

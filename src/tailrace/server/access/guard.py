@@ -27,13 +27,13 @@ from tailrace.core.errors import (
     UnknownCursor,
     UnknownFormat,
 )
+from tailrace.runtime.model_calls.request_check import UnknownTool
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.server.access.auth import AuthFailed, Unauthorized
 from tailrace.server.access.origins import (
     allowing,
     authority_host,
     is_same_origin,
-    origin_host,
     preflight,
 )
 from tailrace.server.idempotency import KeyReused
@@ -55,6 +55,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (AuthFailed, 500),
     (LimitReached, 429),
     (NotFound, 404),
+    (UnknownTool, 404),
     (RunEnded, 409),
     (ThreadBusy, 423),
     (UnknownFormat, 400),
@@ -73,9 +74,8 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
 class Guard:
     """Middleware that refuses requests of unknown hosts and origins before any route.
 
-    `origins` are pages that may call from another origin. `any_body` is for a proxy that passes
-    requests on: a body need not be JSON, and pages of any port of the hosts pass. The backend has
-    its own rules for origins.
+    `origins` are pages that may call from another origin. `is_proxy` is for a proxy that passes
+    requests on: a body need not be JSON, and the backend decides what listed pages may read.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Guard:
         hosts: frozenset[str],
         *,
         origins: frozenset[str] = frozenset(),
-        any_body: bool = False,
+        is_proxy: bool = False,
         requests: Counter[tuple[str, str, int]] | None = None,
     ) -> None:
         self._app = app
         self._hosts = hosts
         self._origins = origins
-        self._any_body = any_body
+        self._is_proxy = is_proxy
         self._requests = requests if requests is not None else Counter()
         self._refused_origins: set[str] = set()
 
@@ -103,7 +103,8 @@ class Guard:
                 return deny(refused, scope, receive, send)
         elif scope["type"] == "http":
             origin = _values(scope, b"origin")
-            if len(origin) == 1 and origin[0].lower() in self._origins:
+            listed = len(origin) == 1 and origin[0].lower() in self._origins
+            if listed and not self._is_proxy:
                 send = allowing(origin[0], send)
             answer = self._refusal(scope) or self._preflight(scope)
             if answer is not None:
@@ -131,7 +132,7 @@ class Guard:
             if origin.lower() not in self._origins and not self._is_own(origin, scope, hosts[0]):
                 self._log_refused(origin)
                 return error_response(403, "wrong_origin", _WRONG_ORIGIN)
-        if scope.get("method") == "POST" and not self._any_body and _has_body(scope):
+        if scope.get("method") == "POST" and not self._is_proxy and _has_body(scope):
             kind = "".join(_values(scope, b"content-type")).partition(";")[0].strip()
             if kind.lower() != "application/json":
                 message = "Send the body as JSON, with content-type: application/json."
@@ -140,8 +141,6 @@ class Guard:
 
     def _is_own(self, origin: str, scope: Scope, authority: str) -> bool:
         """Whether a page of this origin came from this server."""
-        if self._any_body:
-            return origin_host(origin) in self._hosts
         # Only the browser sets `Sec-Fetch-Site`. A proxy may have changed the `Host`.
         if _values(scope, b"sec-fetch-site") == ["same-origin"]:
             return True
@@ -150,7 +149,7 @@ class Guard:
     def _preflight(self, scope: Scope) -> Response | None:
         """The answer to a browser's preflight request; None for other requests."""
         asked = _values(scope, b"access-control-request-method")
-        if scope["method"] != "OPTIONS" or not asked or self._any_body:
+        if scope["method"] != "OPTIONS" or not asked or self._is_proxy:
             return None
         origins = _values(scope, b"origin")
         if not any(origin.lower() in self._origins for origin in origins):
@@ -178,7 +177,9 @@ _SHOWN = 200
 _WRONG_HOST = (
     "This server does not serve the host in the Host header; add it to Tailrace(hosts=[…])."
 )
-_WRONG_ORIGIN = "Pages of this Origin may not call this server; add it to Tailrace(origins=[…])."
+_WRONG_ORIGIN = (
+    "Pages of this Origin may not call this server; add it to Tailrace(origins=[…]) or --origins."
+)
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
@@ -256,14 +257,14 @@ def json_response(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def status_of(error: TailraceError) -> int:
-    """The status of a request that raised this error."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+def status_of(error: type[TailraceError]) -> int:
+    """The status of a request that raised an error of this class."""
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def failure(error: TailraceError) -> Response:
     """The response to a request that raised this error."""
-    status, param = status_of(error), getattr(error, "param", None)
+    status, param = status_of(type(error)), getattr(error, "param", None)
     response = error_response(status, error.code, str(error), param)
     if isinstance(error, LimitReached):
         response.headers["retry-after"] = str(error.retry_after)

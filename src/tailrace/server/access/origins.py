@@ -32,12 +32,6 @@ def authority_host(authority: str) -> str | None:
     return found[1] if found else None
 
 
-def origin_host(origin: str) -> str | None:
-    """The host of `scheme://host:port`; None for anything else, such as `null`."""
-    scheme, colon, authority = origin.partition("://")
-    return authority_host(authority) if colon and scheme else None
-
-
 def is_same_origin(origin: str, authority: str, *, https: bool) -> bool:
     """Whether a page of this origin has the scheme, host and port of a request's own URL.
 

@@ -25,7 +25,7 @@ from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.chain import forked_at
 from tailrace.server import request_fields
 from tailrace.server.access.admission import admitted
-from tailrace.server.access.guard import json_response
+from tailrace.server.access.guard import json_response, status_of
 from tailrace.server.idempotency import KeyReused, check_same, check_same_answers, keyed_name
 from tailrace.server.streams.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.streams.large_json import LargeJsonResponse
@@ -215,7 +215,7 @@ def _first(wire: ShowsThreads, chain: list[State], runs: int) -> list[Json]:
     return wire.messages(chain[:runs])
 
 
-_CLIENTS = {InvalidRequest.code: 400, UnknownTool.code: 404}
+_CLIENTS = {error.code: status_of(error) for error in (InvalidRequest, UnknownTool)}
 """The status of errors of a run that are the client's, by their code."""
 
 

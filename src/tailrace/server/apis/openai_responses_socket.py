@@ -255,7 +255,7 @@ def _error(error: TailraceError) -> Json:
     """An error as an event, with the status that a request would get."""
     param = getattr(error, "param", None)
     about = {"type": error.code, "code": error.code, "message": str(error), "param": param}
-    return {"type": "error", "status": status_of(error), "error": about}
+    return {"type": "error", "status": status_of(type(error)), "error": about}
 
 
 async def _send(send: Send, event: Json) -> None:

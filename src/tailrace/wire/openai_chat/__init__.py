@@ -25,8 +25,9 @@ The format has no items, only fields that grow. Nothing can be taken back:
   replay of the state, which does not have the item.
 * `finish_reason` has the values that strict SDKs know. A run that ended early has `length`, or
   `content_filter`. `native_finish_reason` names the reason unless it is a limit of the model:
-  `cancelled`, `input_required` …
-* A failure is a chunk with `error`, which the SDKs raise. A run that waits sends nothing.
+  `cancelled`, `max_turns` …
+* A failure is a chunk with `error`, which the SDKs raise. So is the end of a stream whose run goes
+  on: `stream_cut`, or `input_required` if it waits for people. A run that waits sends nothing.
 
 Entries of lists in a delta have an `index`: openai-python merges them by it.
 """

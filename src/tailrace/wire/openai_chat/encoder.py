@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.errors import StreamCut
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -112,14 +113,15 @@ class ChatEncoder(AnswerEncoder[Frame]):
     def close(self, reason: str) -> list[Frame]:
         """An error, because some clients take a stream that just stops for success.
 
-        A run that waits for people has not failed: its answer ends as `length`.
+        Its code is none of a failed run: this run goes on, perhaps when people have answered. A
+        `finish_reason` would be a mistake: SDKs take `length` for the limit of a model.
         """
         if self._over:
             return []
         root = self._state.root
-        if root is not None and root.status == "input_required":
-            return self._chunks.finish(self._state, "length", "input_required")
-        return failure(ErrorInfo(code="interrupted", message=reason))
+        waits = root is not None and root.status == "input_required"
+        code = "input_required" if waits else StreamCut.code
+        return failure(ErrorInfo(code=code, message=reason))
 
     def _before(self, event: Any) -> None:
         super()._before(event)
