@@ -21,6 +21,7 @@ from tailrace.history.inputs import (
     last_question,
     read_input,
     user_text,
+    without_instructions,
 )
 from tailrace.ingest.base import Notebook
 from tests.history.conversations import APIS, PICTURE
@@ -482,3 +483,11 @@ def test_messages_of_ag_ui_that_are_not_for_the_model_are_not_read(aside: Any) -
     assert not is_aside(question)
     assert not is_aside("?")
     assert list(read_input([aside, question])) == list(read_input([question]))
+
+
+def test_instructions_can_be_taken_out_of_an_input() -> None:
+    system, user = {"role": "system", "content": "Arr."}, {"role": "user", "content": "?"}
+    developer = {"type": "message", "role": "developer", "content": [{"type": "input_text"}]}
+    assert without_instructions([system, "Hi", user, developer]) == ["Hi", user]
+    assert without_instructions(system) is None
+    assert [without_instructions(value) for value in (user, "Hi", None)] == [user, "Hi", None]

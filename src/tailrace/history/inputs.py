@@ -98,6 +98,17 @@ def read_input(value: Any) -> Iterator[InputItem]:
             yield from _read(member)
 
 
+def without_instructions(value: Any) -> Any:
+    """An input without the messages that instruct the model: those of the system or developer."""
+    if isinstance(value, list):
+        return [member for member in value if not _instructs(member)]
+    return None if _instructs(value) else value
+
+
+def _instructs(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("role") in ("system", "developer")
+
+
 def user_text(value: Any) -> str:
     """The text of every message of the user, joined by line breaks."""
     return _text_of(list(read_input(value)))
