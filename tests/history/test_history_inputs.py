@@ -375,6 +375,24 @@ def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
     )
 
 
+def test_openais_models_read_that_a_clients_tool_failed() -> None:
+    def sent(*content: Any) -> tuple[Any, Any, Any]:
+        use = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+        result: Any = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
+        result["content"] = list(content)
+        messages = [("user", "Hi"), ("assistant", [use]), ("user", [result])]
+        given = [{"role": role, "content": words} for role, words in messages]
+        openai, anthropic, chat = (history([Notebook(input=given).state], api) for api in APIS)
+        return openai.items[-1]["output"], anthropic.items[-1]["content"], chat.items[-1]["content"]
+
+    openai, [block], chat = sent({"type": "text", "text": "No such city."})
+    assert openai == chat == "Error: No such city."
+    assert block["is_error"] is True
+    assert block["content"] == [{"type": "text", "text": "No such city."}]
+    assert sent({"type": "text", "text": "Error: no."})[0] == "Error: no."
+    assert sent()[2] == "Error:"
+
+
 def test_a_search_result_is_read_as_its_texts() -> None:
     content = [{"type": "text", "text": "Found."}]
     part = {"type": "search_result", "source": "https://a.org", "title": "T", "content": content}

@@ -171,7 +171,7 @@ class _Messages:
         elif texts:
             self._add_texts(texts, answer)
         for entry in called:
-            text = joined(entry.outcome().pieces)
+            text = joined(entry.outcome().in_words())
             self.messages.append(
                 {"role": "tool", "tool_call_id": self.calls[entry], "content": text}
             )

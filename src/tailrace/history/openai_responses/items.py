@@ -369,7 +369,7 @@ def _call(entry: CallEntry, call_id: str) -> Json:
 
 
 def _output(entry: CallEntry, call_id: str, load: Load) -> Json:
-    pieces = entry.outcome().pieces
+    pieces = entry.outcome().in_words()
     kind = "custom_tool_call_output" if entry.kind == "custom" else "function_call_output"
     output: str | list[Json] = joined(pieces)
     if not all(isinstance(piece, TextPart) for piece in pieces):
