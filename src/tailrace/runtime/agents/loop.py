@@ -352,9 +352,16 @@ class Loop:
             tools=tools,
             output=self.output.schema if self.output is not None else None,
             history=mode,
+            store=self.store,
             attempt=1 + self.mistakes if self.correction is not None else 1,
             **settings,
         )
+
+    @property
+    def store(self) -> bool | None:
+        """Whether the provider may keep answers; None leaves it to the mode of the history."""
+        *_, first = self.loops()
+        return False if first.task.options.get("store") is False else None
 
     @property
     def output(self) -> OutputType | None:

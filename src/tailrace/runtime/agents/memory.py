@@ -111,7 +111,12 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     with loop.at_work():
         outcome = await call_model(
             agent.model,
-            Request(chain=[emitter.state], instructions=memory.instructions, tool_choice="none"),
+            Request(
+                chain=[emitter.state],
+                instructions=memory.instructions,
+                tool_choice="none",
+                store=loop.store,
+            ),
             child,
             patience=agent.patience,
             drain=child.drain,
