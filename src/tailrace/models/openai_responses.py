@@ -14,6 +14,9 @@ from tailrace.ports.model import TOOL_CHOICES
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-4|gpt-5-chat)")
 """Models that do not reason. They refuse a request for sealed reasoning."""
 
+MIN_OUTPUT_TOKENS = 16
+"""The least `max_output_tokens` that the API takes."""
+
 
 class OpenAIModel(SdkModel):
     """A model behind the Responses API."""
@@ -51,7 +54,8 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["text"] = {"format": {"type": "json_schema", **form}}
     reasoning = {"effort": request.effort, "summary": request.summary}
     body["reasoning"] = {key: value for key, value in reasoning.items() if value} or None
-    body["max_output_tokens"] = request.max_output_tokens
+    limit = request.max_output_tokens
+    body["max_output_tokens"] = None if limit is None else max(limit, MIN_OUTPUT_TOKENS)
     body["temperature"] = request.temperature
     body["top_p"] = request.top_p
     return with_options(body, request.options)
