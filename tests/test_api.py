@@ -82,6 +82,7 @@ def test_every_event_item_and_error_is_public() -> None:
 NOT_PUBLIC = {
     "AuthFailed": "an answer to an HTTP request",
     "BodyTimeout": "an answer to an HTTP request",
+    "BodyTooLarge": "an answer to an HTTP request",
     "ConnectionExpired": "a message of a WebSocket",
     "KeyReused": "an answer to an HTTP request",
     "PreviousResponseNotFound": "an answer of `/v1/responses`",

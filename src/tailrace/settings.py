@@ -316,7 +316,8 @@ SETTINGS = {
             name="log_format",
             kind=_choice("text", "json"),
             default="text",
-            help="Lines for people, or a line of JSON for each: time, level, run, agent, thread.",
+            help="Lines for people, or a line of JSON for each: time, level, run, agent, thread. "
+            "Also for what the command prints itself.",
         ),
         Setting(
             name="log_level",

@@ -49,7 +49,9 @@ def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Pa
     settings = ("--keys", "keys.json", "--log-format", "json", "--access-log", "--port", "0")
     with running("serve", "mine:app", *settings, cwd=tmp_path) as serving:
         assert serving.stdout is not None
-        found = re.search(r"http://\S+", serving.stdout.readline())
+        first = json.loads(serving.stdout.readline())  # a container has both outputs in one
+        assert (first["level"], first["logger"]) == ("info", "tailrace")
+        found = re.search(r"http://\S+", first["message"])
         assert found
         with httpx.Client(base_url=found[0], headers={"x-api-key": key}, timeout=30) as client:
             started = {"agent": "talks", "input": "Ann", "thread_id": "t1"}

@@ -97,6 +97,54 @@ def test_an_agent_may_allow_nothing_or_name_what_it_allows(client: OpenAI) -> No
     assert (response.temperature, response.top_p) == (1.5, 0.9)
 
 
+SECRET = "Speak like a pirate."
+
+
+@pytest.mark.parametrize("model", ["closed", "listed", "reader"])
+def test_messages_of_the_system_are_instructions_in_every_api(reading: Served, model: str) -> None:
+    """An agent that takes no instructions reads them in no API; the log has what was sent."""
+
+    def streamed(path: str, body: Json) -> str:
+        answer = httpx.post(f"{reading.url}{path}", json=body, timeout=30).raise_for_status().text
+        frames = [line[6:] for line in answer.splitlines() if line.startswith("data: {")]
+        return "".join(str(json.loads(frame).get("delta", "")) for frame in frames)
+
+    user = {"role": "user", "content": "?"}
+    system = {"role": "system", "content": SECRET}
+    developer = {"role": "developer", "content": SECRET}
+    found: dict[str, str] = {}
+    with OpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        given: Any = [system, developer, user]
+        response = client.responses.create(model=model, input=given)
+        found["responses"] = response.output_text
+        assert SECRET in str(client.responses.input_items.list(response.id).data)
+        later = client.responses.create(model=model, input="And?", previous_response_id=response.id)
+        found["a later response"] = later.output_text
+        completion = client.chat.completions.create(model=model, messages=given)
+        found["chat completions"] = completion.choices[0].message.content or ""
+    with Anthropic(base_url=reading.url, api_key="test", max_retries=0) as anthropic:
+        asked_for: Any = {"model": model, "max_tokens": 77, "messages": [user]}
+        message = anthropic.messages.create(**asked_for, system=SECRET)
+        found["messages"] = message.content[-1].text
+    body: Json = {"id": f"chat_{model}", "agent": model}
+    messages = [
+        {
+            "id": one["role"],
+            "role": one["role"],
+            "parts": [{"type": "text", "text": one["content"]}],
+        }
+        for one in (system, user)
+    ]
+    found["useChat"] = streamed("/api/chat", {**body, "messages": messages})
+    body = {"threadId": f"ag_{model}", "runId": f"ag_{model}", "state": {}}
+    messages = [{**message, "id": message["role"]} for message in given]
+    found["AG-UI"] = streamed(f"/ag-ui/{model}", {**body, "messages": messages})
+    found["runs"] = streamed("/runs", {"agent": model, "stream": True, "input": given})
+    takes = model == "reader"
+    assert {name: SECRET in text for name, text in found.items()} == dict.fromkeys(found, takes)
+    assert all("?" in text for text in found.values())
+
+
 def test_what_no_agent_applies_is_not_shown_as_applied(client: OpenAI) -> None:
     response, _ = asked(client, service_tier="flex", top_logprobs=2)
     assert (response.service_tier, response.top_logprobs) == ("default", 0)

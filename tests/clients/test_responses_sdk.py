@@ -110,9 +110,7 @@ def test_the_model_reads_the_words_of_a_failed_call_that_comes_back(client: Open
     for output in (items, names):
         given = [{"role": "user", "content": "Pay."}, *output, {"role": "user", "content": "Why?"}]
         words = read(asked(client, given))
-        # Who names all items continues the response, where the result is an error.
-        denial = "A person denied the call: Too much."
-        failed = f"Error: {denial}" if output is names else denial
+        failed = "Error: A person denied the call: Too much."
         assert words == ["Pay.", None, failed, "It is paid.", "Why?"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
 from tailrace.core.writers import ArgumentsWriter
 from tailrace.history import Api, history
-from tailrace.history.content import ProviderPart
+from tailrace.history.content import DetailedImage, ProviderPart
 from tailrace.history.inputs import (
     ClientOutput,
     InputCall,
@@ -21,6 +21,7 @@ from tailrace.history.inputs import (
     last_question,
     read_input,
     user_text,
+    without_instructions,
 )
 from tailrace.ingest.base import Notebook
 from tests.history.conversations import APIS, PICTURE
@@ -344,6 +345,27 @@ def test_an_input_is_read_as_what_it_means(value: Any, expected: list[InputItem]
         ),
         ({"type": "file", "url": "https://a.org/x"}, FilePart(url="https://a.org/x")),
         ({"type": "document"}, TextPart(text='{"type":"document"}')),
+        (
+            {"type": "document", "source": {"type": "url", "url": "https://a.org/x"}},
+            FilePart(url="https://a.org/x", mime_type="application/pdf"),
+        ),
+        (
+            {"type": "input_file", "file_url": "https://a.org/A.PDF?v=1"},
+            FilePart(url="https://a.org/A.PDF?v=1", mime_type="application/pdf"),
+        ),
+        (
+            {"type": "document", "source": {"type": "content", "content": "One."}},
+            TextPart(text="One."),
+        ),
+        (
+            {"type": "input_image", "image_url": PICTURE, "detail": "low"},
+            DetailedImage(image_url=ImageUrl(url=PICTURE), detail="low"),
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": PICTURE, "detail": "high"}},
+            DetailedImage(image_url=ImageUrl(url=PICTURE), detail="high"),
+        ),
+        ({"type": "input_image", "image_url": PICTURE, "detail": "auto"}, IMAGE),
     ],
 )
 def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
@@ -351,6 +373,67 @@ def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
         [InputMessage("user", [expected, TextPart(text="x")])],
         [InputMessage("user", [expected]), speech("x")],
     )
+
+
+def test_openais_models_read_that_a_clients_tool_failed() -> None:
+    def sent(*content: Any) -> tuple[Any, Any, Any]:
+        use = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+        result: Any = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
+        result["content"] = list(content)
+        messages = [("user", "Hi"), ("assistant", [use]), ("user", [result])]
+        given = [{"role": role, "content": words} for role, words in messages]
+        openai, anthropic, chat = (history([Notebook(input=given).state], api) for api in APIS)
+        return openai.items[-1]["output"], anthropic.items[-1]["content"], chat.items[-1]["content"]
+
+    openai, [block], chat = sent({"type": "text", "text": "No such city."})
+    assert openai == chat == "Error: No such city."
+    assert block["is_error"] is True
+    assert block["content"] == [{"type": "text", "text": "No such city."}]
+    assert sent({"type": "text", "text": "Error: no."})[0] == "Error: no."
+    assert sent()[2] == "Error:"
+
+
+def test_a_search_result_is_read_as_its_texts() -> None:
+    content = [{"type": "text", "text": "Found."}]
+    part = {"type": "search_result", "source": "https://a.org", "title": "T", "content": content}
+    [message] = read_input([{"role": "user", "content": [part]}])
+    assert message == InputMessage(
+        "user", [TextPart(text="T\nhttps://a.org"), TextPart(text="Found.")]
+    )
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [{**part, "title": " "}]}
+    [output] = read_input([{"role": "user", "content": [result]}])
+    assert isinstance(output, ClientOutput)
+    assert output.pieces == [TextPart(text="https://a.org"), TextPart(text="Found.")]
+
+
+@pytest.mark.parametrize("detail", ["auto", "low", "high", "original"])
+def test_openais_models_get_the_detail_of_an_image(detail: str) -> None:
+    part = {"type": "input_image", "image_url": "https://a.org/a.png", "detail": detail}
+    book = Notebook(input=[{"role": "user", "content": [part]}])
+    openai, anthropic, chat = (history([book.state], api).items for api in APIS)
+    assert openai[0]["content"] == [part]
+    assert anthropic[0]["content"][0] == {
+        "type": "image",
+        "source": {"type": "url", "url": "https://a.org/a.png"},
+    }
+    known = {"low": "low", "high": "high", "original": "high"}
+    url = {"url": "https://a.org/a.png"} | ({"detail": known[detail]} if detail in known else {})
+    assert chat[0]["content"] == [{"type": "image_url", "image_url": url}]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "source": {"type": "url", "url": "https://a.org/a.pdf"}},
+        {"type": "input_file", "file_url": "https://a.org/a.pdf"},
+    ],
+)
+def test_a_pdf_given_by_its_url_reaches_the_model(part: Any) -> None:
+    book = Notebook(input=[{"role": "user", "content": [part]}])
+    openai, anthropic, _ = (history([book.state], api).items for api in APIS)
+    assert openai[0]["content"] == [{"type": "input_file", "file_url": "https://a.org/a.pdf"}]
+    source = {"type": "url", "url": "https://a.org/a.pdf"}
+    assert anthropic[0]["content"] == [{"type": "document", "source": source}]
 
 
 def test_a_message_of_the_assistant_may_have_calls_and_no_content() -> None:
@@ -482,3 +565,11 @@ def test_messages_of_ag_ui_that_are_not_for_the_model_are_not_read(aside: Any) -
     assert not is_aside(question)
     assert not is_aside("?")
     assert list(read_input([aside, question])) == list(read_input([question]))
+
+
+def test_instructions_can_be_taken_out_of_an_input() -> None:
+    system, user = {"role": "system", "content": "Arr."}, {"role": "user", "content": "?"}
+    developer = {"type": "message", "role": "developer", "content": [{"type": "input_text"}]}
+    assert without_instructions([system, "Hi", user, developer]) == ["Hi", user]
+    assert without_instructions(system) is None
+    assert [without_instructions(value) for value in (user, "Hi", None)] == [user, "Hi", None]

@@ -77,6 +77,20 @@ def test_a_request_to_openai_says_all_of_it() -> None:
     }
 
 
+@pytest.mark.parametrize(("given", "sent"), [(1, 16), (16, 16), (17, 17), (None, None)])
+def test_a_limit_below_the_least_of_openai_is_raised_to_it(
+    given: int | None, sent: int | None
+) -> None:
+    body = openai_model.request_body("m", Request(input=[], max_output_tokens=given))
+    assert body.get("max_output_tokens") == sent
+
+
+def test_a_model_that_does_not_reason_is_not_asked_for_sealed_reasoning() -> None:
+    for model in ("gpt-4.1-mini", "ft:gpt-4o:mine", "gpt-5-chat-latest"):
+        assert "include" not in openai_model.request_body(model, FULL)
+    assert "include" in openai_model.request_body("gpt-5-mini", FULL)
+
+
 def test_a_request_for_a_chat_completion_says_all_of_it() -> None:
     body = chat_model.request_body("m", FULL, host="api.openai.com")
     assert body == {

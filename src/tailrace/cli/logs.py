@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.cli.output import Lines
 from tailrace.runtime.diagnostics.log_fields import RUN_FIELDS, fields_of
 from tailrace.server import access_log
 from tailrace.settings import Settings
@@ -19,6 +20,7 @@ def set_up(settings: Settings) -> None:
 
     A format that is set explicitly replaces the application's.
     """
+    Lines.shape = _as_json if settings["log_format"] == "json" else str
     access_log.logger.setLevel(logging.INFO if settings["access_log"] else logging.CRITICAL)
     root = logging.getLogger()
     if root.handlers and settings.origin("log_format") == "default":
@@ -60,6 +62,12 @@ class TextLines(logging.Formatter):
         first += f" ({unnamed})" if unnamed else ""
         line = "\n".join((f"{_time(record)} {record.levelname} {first}", *rest))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _as_json(line: str) -> str:
+    """A line for people as a line of the log, because a container has both in one stream."""
+    record = logging.LogRecord("tailrace", logging.INFO, "", 0, line, None, None)
+    return JsonLines().format(record)
 
 
 def _time(record: logging.LogRecord) -> str:

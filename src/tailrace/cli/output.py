@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 import typer
 
 
+class Lines:
+    """How lines are printed: as they are, or as lines of a log in JSON."""
+
+    shape: Callable[[str], str] = str
+
+
 def say(line: str) -> None:
     """Print a line. A full disk behind the output must not stop the server."""
     with suppress(OSError):
-        typer.echo(line)
+        typer.echo(Lines.shape(line))
 
 
 def say_aside(line: str) -> None:
     """Print a line that is not part of the command's output, for the person who reads along."""
     with suppress(OSError):
-        typer.echo(line, err=True)
+        typer.echo(Lines.shape(line), err=True)
 
 
 def say_error(message: str) -> None:

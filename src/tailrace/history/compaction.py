@@ -72,7 +72,7 @@ def transcript(
         if isinstance(entry, MessageEntry):
             line = f"{entry.role}: {joined(entry.pieces)}"
         elif isinstance(entry, CallEntry):
-            result = joined(entry.outcome().pieces)
+            result = joined(entry.outcome().in_words())
             line = f"assistant called {entry.name}({entry.arguments}), which returned: {result}"
         else:
             continue

@@ -25,6 +25,21 @@ class ProviderPart(msgspec.Struct, frozen=True):
     part: Json
 
 
+class DetailedImage(ImageUrlPart, frozen=True, kw_only=True):
+    """An image of an input, and how closely the model looks at it."""
+
+    detail: str
+
+
+DETAILS = ("low", "high", "original")
+"""OpenAI's words for it, besides `auto`. Chat completions do not have the last."""
+
+
+def detail_of(piece: HistoryPart) -> str:
+    """How closely the model looks at an image."""
+    return piece.detail if isinstance(piece, DetailedImage) else "auto"
+
+
 HistoryPart: TypeAlias = ContentPart | Refusal | ProviderPart
 
 Load = Callable[[str], str | None]

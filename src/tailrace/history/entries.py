@@ -92,6 +92,18 @@ class CallResult:
     step: int = 0
     place: int = 0
     """Of a tool that the provider ran: the answer that it came with, and the entries before it."""
+    by_client: bool = False
+    """Whether a client sent it: then its text may not say that it failed."""
+
+    def in_words(self) -> list[HistoryPart]:
+        """The result for an API without a field for failed results."""
+        if not self.failed or not self.by_client:
+            return self.pieces
+        if not self.pieces or not isinstance(first := self.pieces[0], TextPart):
+            return [TextPart(text="Error:"), *self.pieces]
+        if first.text.startswith("Error"):
+            return self.pieces
+        return [TextPart(text=f"Error: {first.text}"), *self.pieces[1:]]
 
 
 @dataclass(slots=True, eq=False)
@@ -165,7 +177,7 @@ class Conversation:
                 answered = True
                 call = self._calls.get(given.call_id)
                 if call is not None and call.result is None and not call.by_provider:
-                    call.result = CallResult(given.pieces, given.failed, given.raw)
+                    call.result = CallResult(given.pieces, given.failed, given.raw, by_client=True)
             elif isinstance(given, ItemReference):
                 self.names_items = True
             elif isinstance(given, ApprovalAnswer):

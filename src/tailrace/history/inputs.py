@@ -18,7 +18,14 @@ import msgspec
 from tailrace.core.data_url import data_type
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
 from tailrace.core.values import Json, dict_of, json_text, text_or_none
-from tailrace.history.content import HistoryPart, ProviderPart, source_url
+from tailrace.history.content import (
+    DETAILS,
+    PDF,
+    DetailedImage,
+    HistoryPart,
+    ProviderPart,
+    source_url,
+)
 
 
 class InputMessage(msgspec.Struct, frozen=True):
@@ -96,6 +103,17 @@ def read_input(value: Any) -> Iterator[InputItem]:
     else:
         for member in value:
             yield from _read(member)
+
+
+def without_instructions(value: Any) -> Any:
+    """An input without the messages that instruct the model: those of the system or developer."""
+    if isinstance(value, list):
+        return [member for member in value if not _instructs(member)]
+    return None if _instructs(value) else value
+
+
+def _instructs(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("role") in ("system", "developer")
 
 
 def user_text(value: Any) -> str:
@@ -368,14 +386,32 @@ def _piece(part: Json) -> list[HistoryPart]:
     if kind in ("image", "image_url", "input_image", "computer_screenshot"):
         url = _image_url(part)
         if url is not None:
-            return [ImageUrlPart(image_url=ImageUrl(url=url))]
+            return [_image(url, part)]
     if kind in ("file", "input_file", "document"):
         found = _file(part)
         if found is not None:
             return [found]
+    if kind in ("document", "search_result") and (passages := _passages(part)):
+        words = [(text_or_none(part.get(name)) or "") for name in ("title", "source")]
+        about = "\n".join(word for word in words if word.strip())
+        return [TextPart(text=about), *passages] if about else passages
     if isinstance(kind, str) and kind.startswith("input_"):
         return [ProviderPart("openai_responses", part)]
     return []
+
+
+def _passages(part: Json) -> list[HistoryPart]:
+    """The content of a search result, or of a document of blocks, in Anthropic's API."""
+    content = part.get("content") or dict_of(part.get("source")).get("content")
+    return [piece for block in _list(content) for piece in _pieces(block)]
+
+
+def _image(url: str, part: Json) -> ImageUrlPart:
+    inner = part.get("image_url")
+    detail = inner.get("detail") if isinstance(inner, dict) else part.get("detail")
+    if detail in DETAILS:
+        return DetailedImage(image_url=ImageUrl(url=url), detail=detail)
+    return ImageUrlPart(image_url=ImageUrl(url=url))
 
 
 def _image_url(part: Json) -> str | None:
@@ -399,6 +435,8 @@ def _file(part: Json) -> FilePart | None:
     mime = next((m for m in mimes if isinstance(m, str)), None)
     if mime is None:
         mime = data_type(url)
+    if mime is None and (given.get("source") or url.partition("?")[0].lower().endswith(".pdf")):
+        mime = PDF  # the only document that Anthropic's API takes by its URL
     return FilePart(
         url=url,
         mime_type=mime or "application/octet-stream",

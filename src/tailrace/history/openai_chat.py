@@ -18,6 +18,7 @@ from tailrace.history.content import (
     PDF,
     HistoryPart,
     Load,
+    detail_of,
     is_blank,
     joined,
     plain,
@@ -170,7 +171,7 @@ class _Messages:
         elif texts:
             self._add_texts(texts, answer)
         for entry in called:
-            text = joined(entry.outcome().pieces)
+            text = joined(entry.outcome().in_words())
             self.messages.append(
                 {"role": "tool", "tool_call_id": self.calls[entry], "content": text}
             )
@@ -232,7 +233,9 @@ def content_part(piece: HistoryPart, load: Load) -> Json:
     if isinstance(piece, TextPart):
         return _text(piece.text)
     if url := shown(piece, load):
-        return {"type": "image_url", "image_url": {"url": url}}
+        detail = detail_of(piece).replace("original", "high")
+        given = {} if detail == "auto" else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": url, **given}}
     if isinstance(piece, FilePart) and (url := load(piece.url)):
         found = read_data_url(url)
         if found is not None and found[0] == PDF:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -9,6 +10,12 @@ from tailrace.core.values import Json
 from tailrace.models.sdk import SdkModel, noted_history, with_options
 from tailrace.ports import Request, ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
+
+_WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-4|gpt-5-chat)")
+"""Models that do not reason. They refuse a request for sealed reasoning."""
+
+MIN_OUTPUT_TOKENS = 16
+"""The least `max_output_tokens` that the API takes."""
 
 
 class OpenAIModel(SdkModel):
@@ -33,7 +40,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["input"] = request.input
     else:
         body |= noted_history(request, "openai_responses", model, host, store=store).request()
-    if not store:
+    if not store and not _WITHOUT_REASONING.match(model):
         # The provider stores no reasoning, so it must send it sealed, for the next request.
         body["include"] = ["reasoning.encrypted_content"]
     body["instructions"] = request.instructions
@@ -47,7 +54,8 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["text"] = {"format": {"type": "json_schema", **form}}
     reasoning = {"effort": request.effort, "summary": request.summary}
     body["reasoning"] = {key: value for key, value in reasoning.items() if value} or None
-    body["max_output_tokens"] = request.max_output_tokens
+    limit = request.max_output_tokens
+    body["max_output_tokens"] = None if limit is None else max(limit, MIN_OUTPUT_TOKENS)
     body["temperature"] = request.temperature
     body["top_p"] = request.top_p
     return with_options(body, request.options)

@@ -7,10 +7,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, InvalidValue, StreamTooLarge, TailraceError
@@ -26,6 +27,12 @@ MAX_BODIES_BYTES = 16 * MAX_BODY_BYTES
 
 BODY_SECONDS = 60.0
 """How long a client may take to send its body."""
+
+DROPPED_BYTES = 4 * MAX_BODY_BYTES
+"""How much of a body that is too large is read and dropped after the answer."""
+
+DROP_SECONDS = 10.0
+"""How long that may take."""
 
 _LARGE_BYTES = 1024 * 1024
 """A body of this size is decoded in a thread, so that other requests go on."""
@@ -45,9 +52,28 @@ class TooManyBodies(TailraceError):
     code = "overloaded"
 
 
-def too_large() -> StreamTooLarge:
+class BodyTooLarge(StreamTooLarge):
+    """A request's body is larger than the limit."""
+
+
+def too_large() -> BodyTooLarge:
     """The error for a body beyond the limit."""
-    return StreamTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes; send less.")
+    return BodyTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes; send less.")
+
+
+async def drop_rest(receive: Receive) -> None:
+    """Read the rest of a body and drop it, up to a limit.
+
+    A connection that is closed while its client sends is reset, and the client loses the answer.
+    """
+    left = DROPPED_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DROP_SECONDS):
+            while left > 0:
+                message = await receive()
+                if not message.get("more_body"):  # the end, or the client has left
+                    return
+                left -= len(message.get("body", b""))
 
 
 class _Bodies:

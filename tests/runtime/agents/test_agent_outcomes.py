@@ -291,6 +291,54 @@ async def test_turns_with_restarts_in_between_are_accepted_by_the_provider(
         assert "Question 0?" in str(provider.requests[-1])
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
+async def test_the_provider_keeps_nothing_of_a_run_that_is_not_stored(
+    tmp_path: Path, mode: Any, *, streaming: bool
+) -> None:
+    turns: list[list[Any]] = [[think("Hm."), call("b", prompt="Go.")], [say("B.")], [say("A.")]]
+    async with Simulator(lambda number: turns[number % 3]) as provider:
+        model = open_model("openai:gpt-5", base_url=provider.openai_url, api_key="any")
+        helper = Agent("b", model=model, history=mode)
+        agent = Agent("a", model=model, history=mode, tools=[helper.as_tool(streaming=streaming)])
+        async with running(tmp_path, agent) as app:
+            await (await app.start("a", "Stored?", thread="t")).result()
+            run = await app.start("a", "And now?", thread="t", store=False)
+            result = await run.result()
+        await model.close()
+        assert provider.refusals == []
+    assert (result.text, result.object["options"]) == ("A.", {"store": False})
+    is_kept = mode != "encrypted"
+    assert [one["store"] for one in provider.requests] == [is_kept] * 3 + [False] * 3
+    last = provider.requests[-1]
+    assert "previous_response_id" not in last
+    assert last["include"] == ["reasoning.encrypted_content"]
+    assert "Stored?" in str(last["input"])
+
+
+@pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
+async def test_an_agent_without_client_instructions_reads_none_of_earlier_runs(
+    tmp_path: Path, mode: Any
+) -> None:
+    """Not even those that another agent of the thread has taken, and its provider has stored."""
+    async with Simulator(lambda number: [say(f"Answer {number}.")]) as provider:
+        model = open_model("openai:gpt-5", base_url=provider.openai_url, api_key="any")
+        open_, closed = (
+            Agent(name, model=model, history=mode, client_options=options)
+            for name, options in (("open", None), ("closed", ()))
+        )
+        asked = [{"role": "system", "content": "Arr."}, {"role": "user", "content": "One?"}]
+        async with running(tmp_path, open_, closed) as app:
+            for agent in ("open", "closed", "open"):
+                await (await app.start(agent, asked, thread="t")).result()
+        await model.close()
+    first, second, third = provider.requests
+    assert ["Arr." in str(one["input"]) for one in (first, second, third)] == [True, False, True]
+    assert "previous_response_id" not in second
+    assert "One?" in str(second["input"])
+    assert "Answer 0." in str(second["input"])
+
+
 async def test_a_run_may_continue_another_run_than_the_last_one(tmp_path: Path) -> None:
     asked: list[str] = []
 

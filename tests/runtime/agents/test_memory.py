@@ -91,6 +91,18 @@ async def test_a_later_summary_is_made_of_the_summary_before_and_the_runs_since(
     assert results[4].object["compacted"]["run_id"] == results[1].object["task_id"]
 
 
+async def test_a_summary_has_no_instructions_that_the_agent_does_not_take(tmp_path: Path) -> None:
+    model = Clerk()
+    agent = Agent("a", model=model, memory=SHORT, client_options=())
+    async with running(tmp_path, agent) as app:
+        for number in range(1, 5):
+            system = {"role": "developer", "content": "Arr."}
+            asked = [system, {"role": "user", "content": f"Question {number}?"}]
+            await (await app.start("a", asked, thread="t")).result()
+    assert "Question 1?" in model.asked_for[0]
+    assert "Arr." not in str((model.asked_for, model.sent))
+
+
 async def test_a_short_conversation_is_not_compacted(tmp_path: Path) -> None:
     model = Clerk()
     results = await talk(tmp_path, Agent("a", model=model, memory=Memory()), 6)

@@ -23,7 +23,7 @@ from tailrace import (
 )
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
-from tailrace.models.scripted import Scripted, call, fail, say, think
+from tailrace.models.scripted import Scripted, call, cut, fail, say, think
 from tailrace.runtime.model_calls.call import Patience
 from tailrace.runtime.runs.run import Result
 
@@ -222,6 +222,40 @@ async def test_a_child_has_limits_of_its_own(tmp_path: Path) -> None:
     assert end.reason == "max_turns=1"
     assert "max_turns=1" in result.items[1]["error"]["message"]
     assert result.text == "It gave up."
+
+
+async def test_a_retry_of_one_sub_agent_leaves_the_usage_of_the_others_in_the_run(
+    tmp_path: Path,
+) -> None:
+    retried = asyncio.Event()
+
+    class Broken(Scripted):
+        """Its answer breaks off twice. The request after a broken answer leaves that out."""
+
+        def stream(self, request: Any) -> Any:
+            answer: list[Any] = [say("B.")] if request.attempt > 2 else [say("Half"), cut()]
+            return Scripted(answer).stream(request)
+
+    class Waiting(Scripted):
+        async def stream(self, request: Any) -> Any:
+            await retried.wait()
+            async for frames in super().stream(request):
+                yield frames
+
+    def seen(_text: str) -> None:
+        retried.set()
+
+    hasty = Patience(first_wait=0.001)
+    one = Agent("one", model=Broken([say("x")]), patience=hasty, output_guardrails=[seen])
+    two = Agent("two", model=Waiting([say("C.")]))
+    both = [call("one", prompt="?"), call("two", prompt="?")]
+    boss = Agent("boss", model=Scripted(both, [say("Done.")]), tools=[one.as_tool(), two.as_tool()])
+    result, events = await played(tmp_path, boss)
+    usages = [event.usage for event in events if isinstance(event, ev.TaskUsage)]
+    assert (result.text, result.object["usage"]["calls"]) == ("Done.", len(usages))
+    assert result.usage.output_tokens == sum(usage.output_tokens for usage in usages)
+    notices = [event for event in events if isinstance(event, ev.Notice)]
+    assert len(notices) == 2
 
 
 async def test_usage_and_limits_count_the_whole_tree(tmp_path: Path) -> None:

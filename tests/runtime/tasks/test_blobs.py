@@ -202,10 +202,15 @@ async def test_a_client_loads_a_blob_as_the_type_that_it_has_and_runs_nothing_in
         picture = await c.get(first[0]["image_url"]["url"])
         download = await c.get(second[0]["url"])
         text = await c.get(third[1]["url"])
+        tags = (f'"{HASH}"', f'"x", W/"{HASH}"', "*", '"x"', "")
+        again = [await c.get(f"/blobs/{HASH}", headers={"if-none-match": tag}) for tag in tags]
         unknown = [await c.get(f"/blobs/{name}") for name in ("0" * 64, HASH.upper(), "x")]
     assert (picture.content, picture.headers["content-type"]) == (LARGE, "image/png")
     assert picture.headers["content-disposition"] == "inline"
     assert picture.headers["etag"] == f'"{HASH}"'
+    assert [one.status_code for one in again] == [304, 304, 304, 200, 200]
+    assert [one.content for one in again] == [b""] * 3 + [LARGE] * 2
+    assert again[0].headers["cache-control"] == picture.headers["cache-control"]
     assert (download.text, text.text) == (page, page * 9)
     assert download.headers["content-type"] == "text/html; charset=utf-8"
     for answer in (picture, download, text):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from uvicorn.server import ServerState
 from tailrace.app import Tailrace
 from tailrace.server import request_body
 from tailrace.server.transport import http_protocol
-from tests.serving import Served
+from tests.node import run_node
+from tests.serving import Served, serving
 
 JSON = {"content-type": "application/json"}
 
@@ -344,22 +345,61 @@ async def ask(
     return sent[0]["status"], {**dict(sent[0]["headers"]), b"body": json.loads(sent[1]["body"])}
 
 
-async def test_a_body_whose_length_is_too_large_is_refused_before_it_is_read(
-    tmp_path: Path,
+@pytest.mark.parametrize("stalls", [False, True], ids=["endless", "stalled"])
+async def test_a_body_whose_length_is_too_large_is_dropped_after_the_answer_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stalls: bool
 ) -> None:
-    was_read: list[bool] = []
+    monkeypatch.setattr(request_body, "DROP_SECONDS", 0.05 if stalls else 120)
+    read = 0
 
     async def body() -> AsyncIterator[bytes]:
-        was_read.append(True)
-        yield b"{"
+        nonlocal read
+        while True:
+            read += 1024 * 1024
+            yield b"x" * 1024 * 1024
+            if stalls:
+                await asyncio.Event().wait()
 
     app = Tailrace({}, tmp_path / "log.db")
-    async with app.running():
+    async with asyncio.timeout(120), app.running():
         length = (b"content-length", b"%d" % (request_body.MAX_BODY_BYTES + 1))
         status, answer = await ask(app, body(), length)
     assert (status, answer[b"connection"]) == (413, b"close")
     assert answer[b"body"]["error"]["code"] == "too_large"
-    assert not was_read
+    assert read == (1024 * 1024 if stalls else request_body.DROPPED_BYTES)
+    assert request_body._bodies.held == 0
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["serve", "uvicorn"])
+def test_a_client_that_sends_too_much_can_read_why(
+    served: Served, tmp_path: Path, *, plain: bool
+) -> None:
+    with serving(Tailrace({}, tmp_path / "log.db")) if plain else nullcontext(served.url) as url:
+        _sends_too_much(url)
+
+
+def _sends_too_much(url: str) -> None:
+    def post(text: str, path: str = "/runs") -> httpx.Response:
+        body = {"agent": "assistant", "input": text}
+        return httpx.post(f"{url}{path}", json=body, timeout=120)
+
+    large = "x" * 17 * 1024 * 1024
+    for answer in [post(large) for _ in range(6)]:
+        assert (answer.status_code, answer.headers["connection"]) == (413, "close")
+        assert answer.json()["error"]["message"].startswith("The body is larger than")
+    assert post(large, "/api/chat").text.startswith("The body is larger than")
+    script = """
+        const body = JSON.stringify({agent: "assistant", input: "x".repeat(17 * 1024 * 1024)});
+        const headers = {"content-type": "application/json"};
+        const found = [];
+        for (let i = 0; i < 8; i++) {
+            const sent = await fetch(process.env.SERVER + "/runs", {method: "POST", headers, body});
+            found.push([sent.status, (await sent.json()).error.code]);
+        }
+        console.log(JSON.stringify(found));
+    """
+    printed = run_node(["--input-type=module", "-e", script], env={"SERVER": url})
+    assert json.loads(printed) == [[413, "too_large"]] * 8
 
 
 def test_a_misspelt_field_is_refused_with_the_right_name(served: Served) -> None:

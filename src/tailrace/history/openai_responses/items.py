@@ -26,6 +26,7 @@ from tailrace.history.content import (
     HistoryPart,
     Load,
     ProviderPart,
+    detail_of,
     is_image,
     joined,
     plain,
@@ -368,7 +369,7 @@ def _call(entry: CallEntry, call_id: str) -> Json:
 
 
 def _output(entry: CallEntry, call_id: str, load: Load) -> Json:
-    pieces = entry.outcome().pieces
+    pieces = entry.outcome().in_words()
     kind = "custom_tool_call_output" if entry.kind == "custom" else "function_call_output"
     output: str | list[Json] = joined(pieces)
     if not all(isinstance(piece, TextPart) for piece in pieces):
@@ -388,7 +389,7 @@ def content_part(piece: HistoryPart, load: Load) -> Json:
     if isinstance(piece, ProviderPart) and piece.api == API:
         return piece.part
     if url := shown(piece, load):
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
+        return {"type": "input_image", "image_url": url, "detail": detail_of(piece)}
     if isinstance(piece, FilePart) and not is_image(piece) and (url := load(piece.url)):
         if read_data_url(url) is not None:
             return {"type": "input_file", "filename": piece.name or "file", "file_data": url}

@@ -5,18 +5,22 @@ The names are those of the Responses API; every server API writes its requests i
 * A client may set an option that the agent does not set.
 * `Agent(client_options=…)` names options. Only these options may be set, and the client's value
   replaces the agent's.
-* Instructions are appended to the agent's, and the smaller `max_output_tokens` counts.
+* Instructions are appended to the agent's, and the smaller `max_output_tokens` counts. Messages of
+  the system or the developer in an input are instructions, too.
 * Other options are left out. The run's `options` and the response object show what is applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from tailrace.core.fold import State
 from tailrace.core.values import Json, dict_of, dicts_of, text_of
+from tailrace.history.inputs import without_instructions
 from tailrace.ports.model import TOOL_CHOICES, Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.agents.output_types import OutputType
 
@@ -89,6 +93,31 @@ def client_request(agent: Agent, options: Json) -> ClientRequest:
     return ClientRequest(
         found.get("instructions"), settings, output, tools, only, found.get("max_tool_calls")
     )
+
+
+def readable_chain(agent: Agent, chain: Sequence[State]) -> list[State]:
+    """A conversation as the agent's model may read it: without instructions of a client, if the
+    agent takes none. The log has them, and another agent of the thread may take them.
+    """
+    if _may_set(agent, "instructions", None):
+        return list(chain)
+    return [_without_instructions(state) for state in chain]
+
+
+def _without_instructions(state: State) -> State:
+    root = state.root
+    given = root.facts.get("input") if root is not None else None
+    left = without_instructions(given)
+    if root is None or left == given:
+        return state
+    # The history of a run is read from its root. The tasks below it stay with their own state,
+    # which frees them.
+    masked = State()
+    masked.root = copy(root)
+    masked.root.facts = {**root.facts, "input": left}
+    masked.tasks = {root.task_id: masked.root}
+    masked.sequence_number = state.sequence_number
+    return masked
 
 
 def declared_tools(options: Json) -> dict[str, ToolSpec]:

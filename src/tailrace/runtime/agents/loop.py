@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import events as ev
+from tailrace.core.fold import State
 from tailrace.core.items import Executor, InputRequest, ToolCall
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.history.entries import REFUSED_INPUT
@@ -34,7 +35,12 @@ from tailrace.ports import Request, ToolSpec
 from tailrace.ports.model import TOOL_CHOICES
 from tailrace.runtime.agents import handoff, takeover
 from tailrace.runtime.agents.answer_check import accepts_answer, read_outcome
-from tailrace.runtime.agents.client_options import ClientRequest, client_request, leaves_calls
+from tailrace.runtime.agents.client_options import (
+    ClientRequest,
+    client_request,
+    leaves_calls,
+    readable_chain,
+)
 from tailrace.runtime.agents.guardrails import refusal
 from tailrace.runtime.agents.limits import named
 from tailrace.runtime.agents.memory import COMPACT, compact, compact_all
@@ -304,10 +310,22 @@ class Loop:
             reached = reached or loop.limits.spent([loop.task._sink.node, *loop.unlogged])
         return reached
 
+    async def chain(self) -> list[State]:
+        """The conversation as the model may read it."""
+        whole = await self._whole_chain()
+        return readable_chain(self.agent, whole) if self.above is None else whole
+
+    async def _whole_chain(self) -> list[State]:
+        task = self.task
+        is_root = task.task_id == task.run_id
+        return await task.chain() if is_root else [task._sink.emitter.state]
+
     async def _request(self) -> Request:
         agent, task = self.agent, self.task
         is_root = task.task_id == task.run_id
-        chain = await task.chain() if is_root else [task._sink.emitter.state]
+        chain, mode = await self.chain(), agent.history
+        if mode == "stored" and chain != await self._whole_chain():
+            mode = "drop"  # what the provider has stored may hold instructions of a client
         instructions = await agent._instructions_for(self.context, citable=_is_citable(task))
         client = self._client
         added = (instructions, client.instructions, self.correction)
@@ -333,10 +351,17 @@ class Loop:
             instructions=instructions,
             tools=tools,
             output=self.output.schema if self.output is not None else None,
-            history=agent.history,
+            history=mode,
+            store=self.store,
             attempt=1 + self.mistakes if self.correction is not None else 1,
             **settings,
         )
+
+    @property
+    def store(self) -> bool | None:
+        """Whether the provider may keep answers; None leaves it to the mode of the history."""
+        *_, first = self.loops()
+        return False if first.task.options.get("store") is False else None
 
     @property
     def output(self) -> OutputType | None:

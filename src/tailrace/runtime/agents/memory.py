@@ -77,7 +77,7 @@ async def compact_all(loop: Loop) -> None:
     asked = task.options.get("instructions")
     if isinstance(asked, str):
         memory = msgspec.structs.replace(memory, instructions=f"{memory.instructions}\n\n{asked}")
-    made = await _summary(loop, memory, transcript(await task.chain(), longest=LONGEST))
+    made = await _summary(loop, memory, transcript(await loop.chain(), longest=LONGEST))
     if isinstance(made, str):
         task.emit(ev.HistoryCompacted(task_id=task.task_id, summary=made, run_id=task.run_id))
     else:
@@ -87,7 +87,7 @@ async def compact_all(loop: Loop) -> None:
 async def compact(loop: Loop, memory: Memory) -> None:
     """Compact the older runs of the conversation, if it is too long."""
     task = loop.task
-    chain = await task.chain()
+    chain = await loop.chain()
     end = len(chain) - 1 - memory.keep_runs
     found = compaction([state.root for state in chain])
     if end <= (found.first if found is not None else 0):
@@ -111,7 +111,12 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     with task.at_work():
         outcome = await call_model(
             agent.model,
-            Request(chain=[emitter.state], instructions=memory.instructions, tool_choice="none"),
+            Request(
+                chain=[emitter.state],
+                instructions=memory.instructions,
+                tool_choice="none",
+                store=loop.store,
+            ),
             child,
             patience=agent.patience,
             drain=child.drain,

@@ -204,7 +204,7 @@ def _without(request: Request, task_id: str, items: list[str]) -> Request:
     state = copy(request.chain[-1])
     task = copy(state.tasks[task_id])
     task.items = {index: node for index, node in task.items.items() if node.id not in items}
-    state.tasks = {**state.tasks, task_id: task}
+    state.tasks = {task_id: task}  # a state that is freed takes its tasks from their parents
     if task.parent is None:
         state.root = task
     return msgspec.structs.replace(request, chain=[*request.chain[:-1], state])

@@ -183,7 +183,7 @@ class Runs:
         if self._draining.is_set():
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         self.check_agent(agent)
-        options = self.allowed_options(agent, options)
+        options = self.allowed_options(agent, options, forget=forget)
         check_ids(
             run_id=run_id,
             thread_id=thread_id,
@@ -241,8 +241,13 @@ class Runs:
         wakeups.wake(self.bus, wakeups.of_thread(info.thread_id), info.run_id)
         self._wake_workers(info.run_id)
 
-    def allowed_options(self, agent: str, options: Any) -> Any:
-        """The options of a run, as far as its agent allows them."""
+    def allowed_options(self, agent: str, options: Any, *, forget: bool = False) -> Any:
+        """The options of a run, as far as its agent allows them.
+
+        Those of a run with `forget` have `store`: its agent asks the provider to keep nothing.
+        """
+        if forget and isinstance(options, dict | None):
+            options = {**(options or {}), "store": False}
         allowed = getattr(self.agents[agent], "_allowed_options", None)
         return allowed(options) if allowed is not None and isinstance(options, dict) else options
 

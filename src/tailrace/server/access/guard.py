@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.core.errors import (
     CallerError,
@@ -37,7 +37,7 @@ from tailrace.server.access.origins import (
     preflight,
 )
 from tailrace.server.idempotency import KeyReused
-from tailrace.server.request_body import BodyTimeout, TooManyBodies
+from tailrace.server.request_body import BodyTimeout, BodyTooLarge, TooManyBodies, drop_rest
 
 logger = logging.getLogger("tailrace")
 
@@ -209,6 +209,9 @@ class ErrorResponse(Response):
     On `/v1/messages` it has Anthropic's shape.
     """
 
+    drops_rest = False
+    """Whether the rest of the request's body is read, so that the client can read the answer."""
+
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         body = {"error": {"code": code, "message": message, "type": code, "param": param}}
         headers = {}
@@ -224,6 +227,8 @@ class ErrorResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the error in the form that the path's clients read."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self.drops_rest:
+            send = _dropping_rest(receive, send)
         kept = {
             name: value
             for name, value in self.headers.items()
@@ -244,10 +249,24 @@ class ErrorResponse(Response):
             await super().__call__(scope, receive, send)
 
 
+def _dropping_rest(receive: Receive, send: Send) -> Send:
+    """Send an answer, and end it after the rest of the request: the server closes at its end."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        await drop_rest(receive)
+        await send({"type": "http.response.body"})
+
+    return sent
+
+
 INTERNAL = "The server made a mistake. Its log has the details."
 
 
-def error_response(status: int, code: str, message: str, param: str | None = None) -> Response:
+def error_response(status: int, code: str, message: str, param: str | None = None) -> ErrorResponse:
     """An error as PROTOCOL.md, section 10, has it; OpenAI's clients read it too."""
     return ErrorResponse(status, code, message, param)
 
@@ -266,6 +285,7 @@ def failure(error: TailraceError) -> Response:
     """The response to a request that raised this error."""
     status, param = status_of(type(error)), getattr(error, "param", None)
     response = error_response(status, error.code, str(error), param)
+    response.drops_rest = isinstance(error, BodyTooLarge)
     if isinstance(error, LimitReached):
         response.headers["retry-after"] = str(error.retry_after)
     if isinstance(error, RunEnded):

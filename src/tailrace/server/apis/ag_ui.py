@@ -274,7 +274,8 @@ def _part(part: Json) -> Json:
     if part.get("type") == "image" or kind.startswith("image/"):
         return {"type": "input_image", "image_url": url}
     named = {"filename": part["filename"]} if isinstance(part.get("filename"), str) else {}
-    return {"type": "input_file", "file_url": url, **named}
+    typed = {"mime_type": kind} if kind else {}
+    return {"type": "input_file", "file_url": url, **typed, **named}
 
 
 def _media(part: Json) -> tuple[Any, str]:

@@ -98,7 +98,7 @@ class HttpApi:
             found = await runs.find(f"run_{name}")
             if found is None:
                 raise
-            options = runs.allowed_options(agent, fields.get("options"))
+            options = runs.allowed_options(agent, fields.get("options"), forget=forget)
             asked = {"agent": agent, "input": given, "metadata": None, **named, "options": options}
             check_same((await runs.look(found.run_id)).state, asked)
             return found

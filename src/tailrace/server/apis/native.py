@@ -290,7 +290,7 @@ class NativeApi(HttpApi):
         name = request.query_params.get("format", "task")
         return format_named(self.formats, name, param="format")
 
-    @operation(answers={200: {"*/*": {"type": "string", "format": "binary"}}})
+    @operation(answers={200: {"*/*": {"type": "string", "format": "binary"}}, 304: None})
     async def blob(self, request: Request) -> Response:
         """A large output of a tool, by the hash of its bytes.
 
@@ -314,6 +314,8 @@ class NativeApi(HttpApi):
             "cache-control": "private, max-age=31536000, immutable",
             "etag": f'"{sha256}"',
         }
+        if _has_tag(request.headers.get("if-none-match", ""), headers["etag"]):
+            return Response(status_code=304, headers=headers)
         return Response(data, headers=headers)
 
     @operation(body=schemas.TicketRequest, answers={201: schemas.Ticket})
@@ -398,6 +400,12 @@ class NativeApi(HttpApi):
             request_fields.only(body, schemas.InputAnswer.__struct_fields__)
         await self.runs.send(request.path_params["run_id"], body)
         return json_response({"status": "accepted"}, 202)
+
+
+def _has_tag(listed: str, tag: str) -> bool:
+    """Whether `If-None-Match` has a tag (RFC 9110, section 13.1.2): the client has the bytes."""
+    tags = [one.strip().removeprefix("W/") for one in listed.split(",")]
+    return tag in tags or tags == ["*"]
 
 
 def _cursor_place(request: Request) -> str:

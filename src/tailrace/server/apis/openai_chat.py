@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tailrace.core.errors import CallerError
 from tailrace.server import request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import client_schemas
@@ -16,6 +17,9 @@ from tailrace.server.request_body import read_json
 from tailrace.wire import openai_chat
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+
+_REPLACED = {"functions": "tools", "function_call": "tool_choice"}
+"""Fields that OpenAI has replaced, and their new names."""
 
 
 class CompletionsApi(OneWayApi):
@@ -58,6 +62,9 @@ class CompletionsApi(OneWayApi):
 
 def options(body: dict[str, Any]) -> dict[str, Any]:
     """The options of a request, under the names of the Responses API."""
+    for name, new in _REPLACED.items():
+        if body.get(name) is not None:
+            raise CallerError(f"`{name}` is not supported; send `{new}`.", param=name)
     named = dict(body)
     names = {"reasoning.effort": "reasoning_effort", "text.format": "response_format"}
     for name in _LIMITS:

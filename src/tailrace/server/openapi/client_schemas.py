@@ -174,6 +174,8 @@ COMPLETION_REQUEST = _object(
         ),
     },
     **_SAMPLING,
+    function_call={"type": "null"},
+    functions={"type": "null"},
     max_completion_tokens=_count(),
     max_tokens=_count(),
     n={"enum": [1, None]},
