@@ -202,6 +202,11 @@ secretary = Agent(
 billing = Agent("billing", model=Scripted([think("Hm."), say("You get 5 euros back.")]))
 triage = Agent("triage", model=Scripted([call("transfer_to_billing")]), handoffs=[billing])
 guide = Agent("guide", model=Scripted([call("locate")], [say("You are there.")]), tools=[locate])
+scout = Agent(
+    "scout",
+    model=Scripted([call("send_mail", to="ada"), call("locate")], [say("Both are done.")]),
+    tools=[send_mail, locate],
+)
 picker = Agent("picker", model=Scripted([call("pick")], [say("A fine colour.")]))
 
 
@@ -233,6 +238,7 @@ agents: dict[str, AgentFunction] = {
     "mailer": mailer,
     "secretary": secretary,
     "guide": guide,
+    "scout": scout,
     "picker": picker,
     "triage": triage,
 }

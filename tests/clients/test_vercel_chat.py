@@ -357,6 +357,20 @@ def test_chat_carries_out_a_tool_of_the_agent_and_goes_on_with_its_message(real:
     assert "You are there." in again
 
 
+def test_chat_sends_an_approval_after_the_output_of_its_own_tool(real: str) -> None:
+    (answer,) = talk(real, [{"id": "scout", "approve": True}], body={"agent": "scout"})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    assert answer["requests"] == ["POST", "POST", "POST"]
+    _, message = answer["messages"]
+    shown = [(part["type"], part.get("text") or part.get("state")) for part in message["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("dynamic-tool", "output-available"),
+        ("tool-locate", "output-available"),
+        ("text", "Both are done."),
+    ]
+
+
 def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:
     steps: list[Json] = [
         {"send": "two"},

@@ -303,6 +303,25 @@ def test_a_response_asks_for_approvals_when_no_other_tool_runs() -> None:
     assert shown[-1] == "[DONE]"
 
 
+def test_a_response_asks_for_approvals_when_the_output_of_the_page_has_become_a_result() -> None:
+    story = Story()
+    story.call("{}", call_id="pay")
+    story.call("{}", call_id="place", executor="client")
+    asked = [request("a", call_id="pay"), request("req_place", "input", call_id="place")]
+    story.add(ev.TaskInputRequired(task_id=RUN, requests=asked))
+    answered = after(story, ev.TaskInputReceived(task_id=RUN, request_id="req_place", value=1))
+    assert kinds(answered) == [
+        *("start", "reset-step", "tool-input-start", "tool-input-available"),
+        *("tool-input-start", "tool-input-delta"),
+    ]
+    before = len(story.events)
+    story.result("place")
+    paused = chunks_of([one for some in encoded(FORMAT, story.events)[before:] for one in some])
+    shown = [kind for kind in kinds(paused) if not kind.startswith("data-")]
+    expected = ["tool-input-available", "tool-output-available", "tool-approval-request"]
+    assert shown[:3] == expected
+
+
 @pytest.mark.parametrize("call_id", [None, "other"])
 def test_a_tool_that_asks_does_not_keep_its_response_open(call_id: str | None) -> None:
     story = Story()

@@ -185,7 +185,7 @@ def is_paused(state: State) -> bool:
     if above is None:
         return False
     return not any(
-        node.started
+        (node.started or _is_answered(task, call_id, node.item))
         and _has_no_result(task, call_id)
         and (task.task_id, call_id) not in above
         and not _may_ask(task, call_id)
@@ -194,6 +194,14 @@ def is_paused(state: State) -> bool:
         for call_id, node in task.calls.items()
         if not node.superseded
     )
+
+
+def _is_answered(task: TaskNode, call_id: str, item: Item) -> bool:
+    """Whether the client has sent the output of its call to an `Agent`, which writes it next.
+
+    An `Agent` names its request after the call.
+    """
+    return is_client(item) and f"req_{call_id}" in task.answers
 
 
 def _may_ask(task: TaskNode, call_id: str) -> bool:
