@@ -371,6 +371,32 @@ def test_chat_sends_an_approval_after_the_output_of_its_own_tool(real: str) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("agent", "approved", "results"),
+    [
+        ("mailer", True, ["sent to ada"]),
+        ("mailer", False, [None]),
+        ("scout", True, ["sent to ada", "42"]),
+    ],
+)
+def test_chat_sends_an_answer_with_the_next_message_and_both_count(
+    real: str, agent: str, approved: bool, results: list[str | None]
+) -> None:
+    steps = [{"approve": approved, "send": "Thanks."}, {"send": "Bye."}]
+    thread = f"with-{agent}-{approved}"
+    chats: list[Json] = [{"id": thread, "manual": True, "steps": steps}]
+    (answer,) = talk(real, chats, body={"agent": agent})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    runs = httpx.get(real.replace("/api/chat", f"/threads/{thread}")).json()["runs"]
+    assert [run["status"] for run in runs][:2] == ["completed", "completed"]
+    ids = [run["run_id"] for run in runs]
+    assert [run["previous_run_id"] for run in runs] == [None, *ids[:-1]]
+    reloaded = httpx.get(real.replace("/api/chat", f"/threads/{thread}?format=vercel-ui")).json()
+    parts = [part for part in reloaded[1]["parts"] if "toolCallId" in part]
+    texts = [part["output"][0]["text"] if "output" in part else None for part in parts]
+    assert texts == results
+
+
 def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:
     steps: list[Json] = [
         {"send": "two"},

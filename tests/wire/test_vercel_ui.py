@@ -27,7 +27,15 @@ from tailrace.core.parts import DELTAS
 from tailrace.history.inputs import InputMessage
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
-from tailrace.wire.vercel_ui import FORMAT, answers_of, is_cut, read, results_of, run_of
+from tailrace.wire.vercel_ui import (
+    FORMAT,
+    answers_of,
+    is_cut,
+    read,
+    results_of,
+    run_of,
+    without_outputs,
+)
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.encoder import _ENCODE
 from tests.node import run_node
@@ -410,6 +418,14 @@ def test_a_run_that_waits_for_its_client_announces_the_calls_and_takes_the_resul
     assert results_of({"parts": [part_of("a")]}, story.state) == []
     assert results_of({"parts": [part_of("a", providerExecuted=True)]}, story.state) is None
     assert results_of({"parts": [part_of("a", toolCallId=["a"])]}, story.state) is None
+
+
+def test_outputs_that_a_page_added_are_taken_out_of_its_message() -> None:
+    text, other = {"type": "text", "text": "Hi."}, part_of("b", output=2)
+    sent = {"id": "m", "parts": [text, part_of("a", output=1), other]}
+    asked = part_of("a", "input-available")
+    assert without_outputs(sent, {"a"}) == {"id": "m", "parts": [text, asked, other]}
+    assert without_outputs({"id": "m"}, {"a"}) == {"id": "m", "parts": []}
 
 
 def test_the_client_is_not_asked_for_a_result_of_a_sub_agent() -> None:
