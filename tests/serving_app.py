@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -157,6 +158,11 @@ async def begins_again(task: Task) -> None:
             await asyncio.Event().wait()
 
 
+async def options(task: Task) -> str:
+    """Say what its client sent besides messages."""
+    return json.dumps({"options": task.options, "metadata": task.metadata})
+
+
 async def counts(task: Task) -> None:
     """Add 1 to the count in the client's state."""
     state = {"count": task.options.get("state", {}).get("count", 0) + 1}
@@ -232,6 +238,7 @@ agents: dict[str, AgentFunction] = {
     "echoes": echoes,
     "stepped": stepped,
     "begins_again": restartable(begins_again),
+    "options": options,
     "counts": counts,
     "editor": editor,
     "weather": weather,

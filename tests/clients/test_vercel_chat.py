@@ -463,6 +463,17 @@ def test_chat_that_sends_its_last_message_alone_continues_its_thread(real: str) 
     assert answer["messages"][1]["parts"][-1]["text"] == "Done."
 
 
+def test_the_body_of_a_chat_reaches_its_agent(real: str) -> None:
+    sent = {"options": {"temperature": 0.2}, "metadata": {"user": "u1"}, "page": {"title": "Home"}}
+    (answer,) = talk(real, [{"id": "options"}], body={"agent": "options", **sent})
+    assert json.loads(answer["messages"][1]["parts"][-1]["text"]) == {
+        "options": {"temperature": 0.2, "forwarded_props": {"page": {"title": "Home"}}},
+        "metadata": {"user": "u1"},
+    }
+    wrong = {"id": "wrong", "messages": answer["messages"][:1], "agent": "options", "options": "x"}
+    assert httpx.post(real, json=wrong).status_code == 400
+
+
 # --- what goes wrong -----------------------------------------------------------------------------
 
 

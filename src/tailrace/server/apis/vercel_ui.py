@@ -125,6 +125,8 @@ class ChatApi(HttpApi):
             agent,
             _input(new) if new else messages[-1],
             thread_id=chat_id,
+            options=_options(body),
+            metadata=request_fields.optional(body, "metadata", dict),
             waits=answered is not None,
             **fields,
         )
@@ -231,6 +233,19 @@ class ChatApi(HttpApi):
     ) -> ChatResponse:
         stream = RunStream(self.runs, vercel_ui.FORMAT, run_id, point, snapshot=snapshot)
         return ChatResponse(stream, self.connections, run_id, self._sent)
+
+
+_FIELDS = frozenset(
+    ("agent", "id", "message", "messageId", "messages", "metadata", "options", "trigger")
+)
+"""The fields of the AI SDK, and those that are read here."""
+
+
+def _options(body: Json) -> Json | None:
+    """The run's options: those of the body, and the page's own fields for the agent to read."""
+    options = request_fields.optional(body, "options", dict) or {}
+    own = {name: value for name, value in body.items() if name not in _FIELDS}
+    return {**options, **({"forwarded_props": own} if own else {})} or None
 
 
 def _input(new: list[Json]) -> Json | list[Json]:
