@@ -330,6 +330,27 @@ def test_a_response_asks_for_approvals_when_the_output_of_the_page_has_become_a_
     assert shown[:3] == expected
 
 
+def test_arguments_that_a_person_changed_replace_those_of_the_model() -> None:
+    story = Story()
+    for call_id in ("pay", "slow"):
+        story.call('{"n":1}', call_id=call_id, name="f", needs_approval=True)
+    story.add(ev.ToolCallStarted(task_id=RUN, item_id="fc_slow", output_index=1))
+    asked = [request("a", call_id="pay"), request("b", call_id="slow")]
+    story.add(ev.TaskInputRequired(task_id=RUN, requests=asked))
+    for one, answer in (("b", None), ("a", {"n": 7})):
+        story.add(ev.TaskInputReceived(task_id=RUN, request_id=one, approved=True, value=answer))
+    before = len(story.events)
+    story.result("pay")
+    frames = [frame for one in check_wire(FORMAT, story.events)[before:] for frame in one]
+    shown = [one for one in chunks_of(frames) if one["type"].startswith("tool-")]
+    assert kinds(shown) == ["tool-input-available", "tool-output-available"]
+    assert shown[0]["input"] == {"n": 7}
+    story.result("slow")
+    [message] = FORMAT.messages([story.complete().state])[-1:]
+    inputs = [part["input"] for part in message["parts"] if "input" in part]
+    assert inputs == [{"n": 7}, {"n": 1}]
+
+
 @pytest.mark.parametrize("call_id", [None, "other"])
 def test_a_tool_that_asks_does_not_keep_its_response_open(call_id: str | None) -> None:
     story = Story()

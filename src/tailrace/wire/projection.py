@@ -162,6 +162,18 @@ def is_cut(node: ItemNode) -> bool:
     return is_client(node.item) and not node.is_open and node.item.status != "completed"
 
 
+def arguments_of(task: TaskNode, call: ItemNode) -> str:
+    """The arguments of a call: those that a person approved instead of the model's, if any did."""
+    assert call.arguments is not None
+    item = call.item
+    if isinstance(item, ToolCall) and item.needs_approval and item.executor == "server":
+        for answer in task.answers.values():
+            is_changed = answer.get("approved") and isinstance(answer.get("value"), dict)
+            if is_changed and answer.get("call_id") == item.call_id:
+                return json_text(answer["value"])
+    return call.arguments.text
+
+
 def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     """The result of a call, unless it was superseded."""
     result = task.call_results.get(call.item.call_id)  # type: ignore[union-attr]  # a ToolCall
