@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -157,6 +158,11 @@ async def begins_again(task: Task) -> None:
             await asyncio.Event().wait()
 
 
+async def options(task: Task) -> str:
+    """Say what its client sent besides messages."""
+    return json.dumps({"options": task.options, "metadata": task.metadata})
+
+
 async def counts(task: Task) -> None:
     """Add 1 to the count in the client's state."""
     state = {"count": task.options.get("state", {}).get("count", 0) + 1}
@@ -202,6 +208,11 @@ secretary = Agent(
 billing = Agent("billing", model=Scripted([think("Hm."), say("You get 5 euros back.")]))
 triage = Agent("triage", model=Scripted([call("transfer_to_billing")]), handoffs=[billing])
 guide = Agent("guide", model=Scripted([call("locate")], [say("You are there.")]), tools=[locate])
+scout = Agent(
+    "scout",
+    model=Scripted([call("send_mail", to="ada"), call("locate")], [say("Both are done.")]),
+    tools=[send_mail, locate],
+)
 picker = Agent("picker", model=Scripted([call("pick")], [say("A fine colour.")]))
 
 
@@ -227,12 +238,14 @@ agents: dict[str, AgentFunction] = {
     "echoes": echoes,
     "stepped": stepped,
     "begins_again": restartable(begins_again),
+    "options": options,
     "counts": counts,
     "editor": editor,
     "weather": weather,
     "mailer": mailer,
     "secretary": secretary,
     "guide": guide,
+    "scout": scout,
     "picker": picker,
     "triage": triage,
 }

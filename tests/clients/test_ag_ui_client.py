@@ -45,6 +45,14 @@ TALKS: dict[str, Json] = {
     "client tool": {"agent": "picker", "steps": [{"say": "Hat?"}, {"tool": "the red one"}]},
     "approved": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": True}}]},
     "denied": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": False}}]},
+    "approved with a message": {
+        "agent": "mailer",
+        "steps": [
+            {"say": "Mail Ada"},
+            {"resume": {"approved": True}, "say": "Thanks."},
+            {"say": "Bye."},
+        ],
+    },
     "agent's tool": {"agent": "guide", "steps": [{"say": "Where?"}, {"resume": "Rome"}]},
     "agent's tool, attached": {
         "agent": "guide",
@@ -206,6 +214,20 @@ def test_an_interrupt_is_answered_by_resume(talks: Talks, name: str, output: str
     assert [turn["outcome"] for turn in talk["turns"]] == ["interrupt", "success"]
     assert output in " ".join(texts_of(talk, "tool")).lower()
     assert texts_of(talk)[-1] == "Done."
+
+
+def test_an_interrupt_may_be_answered_together_with_the_next_message(
+    talks: Talks, served: Served
+) -> None:
+    talk = talks["approved with a message"]
+    both = kinds(talk["turns"][1])
+    assert [kind for kind in both if kind.startswith("RUN_")] == ["RUN_STARTED", "RUN_FINISHED"] * 2
+    assert both.index("TOOL_CALL_RESULT") < both.index("RUN_FINISHED")
+    assert texts_of(talk, "tool") == ["sent to ada"]
+    thread_id = talk["turns"][0]["sent"]["threadId"]
+    first, second, *_ = httpx.get(f"{served.url}/threads/{thread_id}").json()["runs"]
+    assert (first["status"], second["status"]) == ("completed", "completed")
+    assert second["previous_run_id"] == first["run_id"]
 
 
 def test_the_clients_state_reaches_the_agent_and_comes_back(talks: Talks) -> None:

@@ -357,6 +357,46 @@ def test_chat_carries_out_a_tool_of_the_agent_and_goes_on_with_its_message(real:
     assert "You are there." in again
 
 
+def test_chat_sends_an_approval_after_the_output_of_its_own_tool(real: str) -> None:
+    (answer,) = talk(real, [{"id": "scout", "approve": True}], body={"agent": "scout"})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    assert answer["requests"] == ["POST", "POST", "POST"]
+    _, message = answer["messages"]
+    shown = [(part["type"], part.get("text") or part.get("state")) for part in message["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("dynamic-tool", "output-available"),
+        ("tool-locate", "output-available"),
+        ("text", "Both are done."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "approved", "results"),
+    [
+        ("mailer", True, ["sent to ada"]),
+        ("mailer", False, [None]),
+        ("scout", True, ["sent to ada", "42"]),
+    ],
+)
+def test_chat_sends_an_answer_with_the_next_message_and_both_count(
+    real: str, agent: str, approved: bool, results: list[str | None]
+) -> None:
+    steps = [{"approve": approved, "send": "Thanks."}, {"send": "Bye."}]
+    thread = f"with-{agent}-{approved}"
+    chats: list[Json] = [{"id": thread, "manual": True, "steps": steps}]
+    (answer,) = talk(real, chats, body={"agent": agent})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    runs = httpx.get(real.replace("/api/chat", f"/threads/{thread}")).json()["runs"]
+    assert [run["status"] for run in runs][:2] == ["completed", "completed"]
+    ids = [run["run_id"] for run in runs]
+    assert [run["previous_run_id"] for run in runs] == [None, *ids[:-1]]
+    reloaded = httpx.get(real.replace("/api/chat", f"/threads/{thread}?format=vercel-ui")).json()
+    parts = [part for part in reloaded[1]["parts"] if "toolCallId" in part]
+    texts = [part["output"][0]["text"] if "output" in part else None for part in parts]
+    assert texts == results
+
+
 def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:
     steps: list[Json] = [
         {"send": "two"},
@@ -421,6 +461,17 @@ def test_chat_that_sends_its_last_message_alone_continues_its_thread(real: str) 
     chats = [{"id": "alone-mail", "last": True, "approve": True}]
     (answer,) = talk(real, chats, body={"agent": "mailer"})
     assert answer["messages"][1]["parts"][-1]["text"] == "Done."
+
+
+def test_the_body_of_a_chat_reaches_its_agent(real: str) -> None:
+    sent = {"options": {"temperature": 0.2}, "metadata": {"user": "u1"}, "page": {"title": "Home"}}
+    (answer,) = talk(real, [{"id": "options"}], body={"agent": "options", **sent})
+    assert json.loads(answer["messages"][1]["parts"][-1]["text"]) == {
+        "options": {"temperature": 0.2, "forwarded_props": {"page": {"title": "Home"}}},
+        "metadata": {"user": "u1"},
+    }
+    wrong = {"id": "wrong", "messages": answer["messages"][:1], "agent": "options", "options": "x"}
+    assert httpx.post(real, json=wrong).status_code == 400
 
 
 # --- what goes wrong -----------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 // Drives the AI SDK's `Chat`, which is what `useChat` drives, over HTTP. The plan on stdin:
-// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, last?, steps?}]}. A chat with `cut`
+// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, manual?, last?, steps?}]}. A chat with `cut`
 // loses its connection after so many frames (with `clean`, without any error) and resumes; one with
 // `approve` answers the approvals that it is asked for; one with `last` sends its last message
-// alone. `steps` follow the first message: {send: text}, {regenerate: index},
+// alone; one with `manual` sends no answers by itself. `steps` follow the first message: {send: text},
+// {approve: boolean, send: text}, {regenerate: index},
 // {edit: index, send: text}, {remove: [index], send: text}, and {change: index, to: text, send: text}
 // for a message of the assistant. Out: how each chat ended.
 import { Chat } from '@ai-sdk/react';
@@ -51,7 +52,7 @@ const plan = JSON.parse(await text(process.stdin));
 // As the AI SDK's guide to message persistence has it.
 const onlyLast = ({ id, messages, body }) => ({ body: { ...body, id, message: messages.at(-1) } });
 
-async function talk({ id, cut, clean, approve, last, steps }) {
+async function talk({ id, cut, clean, approve, manual, last, steps }) {
   const seen = { data: {}, errors: [], called: [], requests: [], answers: [] };
   let chat;
   const transport = new DefaultChatTransport({
@@ -76,7 +77,8 @@ async function talk({ id, cut, clean, approve, last, steps }) {
       seen.called.push(toolCall);
       chat.addToolOutput({ tool: toolCall.toolName, toolCallId: toolCall.toolCallId, output: 42 });
     },
-    sendAutomaticallyWhen: (chat) => callsAreAnswered(chat) || approvalsAreAnswered(chat),
+    sendAutomaticallyWhen: (chat) =>
+      !manual && (callsAreAnswered(chat) || approvalsAreAnswered(chat)),
   });
   await chat.sendMessage({ text: 'Is it sunny in Paris?' });
   seen.afterSend = chat.status;
@@ -88,7 +90,11 @@ async function talk({ id, cut, clean, approve, last, steps }) {
 }
 
 // The SDK sends a tool's output by itself, so a step is over when the last message has its text.
-async function take(chat, { send, edit, regenerate, remove, change, to }, answers) {
+async function take(chat, { send, edit, regenerate, remove, change, to, approve }, answers) {
+  const asked = chat.lastMessage.parts.filter((part) => part.state === 'approval-requested');
+  for (const part of approve === undefined ? [] : asked) {
+    await chat.addToolApprovalResponse({ id: part.approval.id, approved: approve });
+  }
   // As `setMessages` of `useChat` does.
   if (remove) chat.messages = chat.messages.filter((_, index) => !remove.includes(index));
   if (change !== undefined) {

@@ -276,6 +276,35 @@ def test_a_client_that_has_answered_is_not_over_until_the_run_goes_on() -> None:
     assert encoder.over
 
 
+def test_a_response_goes_on_until_its_run_has_read_all_answers_of_the_client() -> None:
+    """The result of the first call comes before the run reads the second answer."""
+    calls = [
+        ToolCall(id=f"fc_{n}", call_id=f"c{n}", name="f", arguments="{}", executor="client")
+        for n in (0, 1)
+    ]
+    asked = [InputRequest(id=f"req_c{n}", kind="input", call_id=f"c{n}") for n in (0, 1)]
+    asking: list[ev.Event] = [
+        ev.TaskCreated(task_id="r"),
+        ev.TaskInProgress(task_id="r"),
+        *(ev.OutputItemDone(task_id="r", output_index=n, item=calls[n]) for n in (0, 1)),
+        ev.TaskInputRequired(task_id="r", requests=asked),
+    ]
+    rest: list[ev.Event] = []
+    for n in (0, 1):
+        result = ToolResult(id=f"fco_{n}", call_id=f"c{n}")
+        rest.append(ev.TaskInputReceived(task_id="r", request_id=f"req_c{n}", value=n))
+        rest.append(ev.OutputItemDone(task_id="r", output_index=2 + n, item=result))
+    recorded = as_recorded([*asking, *rest, ev.TaskCompleted(task_id="r")])
+    state = State()
+    for one in recorded[: len(asking)]:
+        state.absorb(one.event)
+    encoder = FORMAT.answered(state, ["req_c0", "req_c1"])
+    shown = read(frame for one in recorded[len(asking) :] for frame in encoder.encode(one))
+    kinds = ["RUN_STARTED", "TOOL_CALL_RESULT", "TOOL_CALL_RESULT", "RUN_FINISHED"]
+    assert [event["type"] for event in shown] == kinds
+    assert shown[-1]["outcome"] == {"type": "success"}
+
+
 def test_a_later_question_ends_the_response_of_a_client_that_answered_two_at_once() -> None:
     """Its run reads the first answer and goes on before it reads the second."""
     events: list[ev.Event] = [ev.TaskCreated(task_id="r"), ev.TaskInProgress(task_id="r")]

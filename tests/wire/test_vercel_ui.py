@@ -27,7 +27,15 @@ from tailrace.core.parts import DELTAS
 from tailrace.history.inputs import InputMessage
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
-from tailrace.wire.vercel_ui import FORMAT, answers_of, is_cut, read, results_of, run_of
+from tailrace.wire.vercel_ui import (
+    FORMAT,
+    answers_of,
+    is_cut,
+    read,
+    results_of,
+    run_of,
+    without_outputs,
+)
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.encoder import _ENCODE
 from tests.node import run_node
@@ -303,6 +311,46 @@ def test_a_response_asks_for_approvals_when_no_other_tool_runs() -> None:
     assert shown[-1] == "[DONE]"
 
 
+def test_a_response_asks_for_approvals_when_the_output_of_the_page_has_become_a_result() -> None:
+    story = Story()
+    story.call("{}", call_id="pay")
+    story.call("{}", call_id="place", executor="client")
+    asked = [request("a", call_id="pay"), request("req_place", "input", call_id="place")]
+    story.add(ev.TaskInputRequired(task_id=RUN, requests=asked))
+    answered = after(story, ev.TaskInputReceived(task_id=RUN, request_id="req_place", value=1))
+    assert kinds(answered) == [
+        *("start", "reset-step", "tool-input-start", "tool-input-available"),
+        *("tool-input-start", "tool-input-delta"),
+    ]
+    before = len(story.events)
+    story.result("place")
+    paused = chunks_of([one for some in encoded(FORMAT, story.events)[before:] for one in some])
+    shown = [kind for kind in kinds(paused) if not kind.startswith("data-")]
+    expected = ["tool-input-available", "tool-output-available", "tool-approval-request"]
+    assert shown[:3] == expected
+
+
+def test_arguments_that_a_person_changed_replace_those_of_the_model() -> None:
+    story = Story()
+    for call_id in ("pay", "slow"):
+        story.call('{"n":1}', call_id=call_id, name="f", needs_approval=True)
+    story.add(ev.ToolCallStarted(task_id=RUN, item_id="fc_slow", output_index=1))
+    asked = [request("a", call_id="pay"), request("b", call_id="slow")]
+    story.add(ev.TaskInputRequired(task_id=RUN, requests=asked))
+    for one, answer in (("b", None), ("a", {"n": 7})):
+        story.add(ev.TaskInputReceived(task_id=RUN, request_id=one, approved=True, value=answer))
+    before = len(story.events)
+    story.result("pay")
+    frames = [frame for one in check_wire(FORMAT, story.events)[before:] for frame in one]
+    shown = [one for one in chunks_of(frames) if one["type"].startswith("tool-")]
+    assert kinds(shown) == ["tool-input-available", "tool-output-available"]
+    assert shown[0]["input"] == {"n": 7}
+    story.result("slow")
+    [message] = FORMAT.messages([story.complete().state])[-1:]
+    inputs = [part["input"] for part in message["parts"] if "input" in part]
+    assert inputs == [{"n": 7}, {"n": 1}]
+
+
 @pytest.mark.parametrize("call_id", [None, "other"])
 def test_a_tool_that_asks_does_not_keep_its_response_open(call_id: str | None) -> None:
     story = Story()
@@ -391,6 +439,14 @@ def test_a_run_that_waits_for_its_client_announces_the_calls_and_takes_the_resul
     assert results_of({"parts": [part_of("a")]}, story.state) == []
     assert results_of({"parts": [part_of("a", providerExecuted=True)]}, story.state) is None
     assert results_of({"parts": [part_of("a", toolCallId=["a"])]}, story.state) is None
+
+
+def test_outputs_that_a_page_added_are_taken_out_of_its_message() -> None:
+    text, other = {"type": "text", "text": "Hi."}, part_of("b", output=2)
+    sent = {"id": "m", "parts": [text, part_of("a", output=1), other]}
+    asked = part_of("a", "input-available")
+    assert without_outputs(sent, {"a"}) == {"id": "m", "parts": [text, asked, other]}
+    assert without_outputs({"id": "m"}, {"a"}) == {"id": "m", "parts": []}
 
 
 def test_the_client_is_not_asked_for_a_result_of_a_sub_agent() -> None:

@@ -137,8 +137,9 @@ class PausingEncoder(RootEncoder[Frame]):
         """
         super().__init__(state)
         self._task_id = None if state.root is None else state.root.task_id
-        is_paused = self._note_end()
-        self._answered = asked_of(state).intersection(answered) if is_paused else set()
+        self._answered: set[str] = set()
+        if self._note_end():
+            self._answered = asked_of(state).intersection(answered)
 
     @property
     def over(self) -> bool:
@@ -156,19 +157,25 @@ class PausingEncoder(RootEncoder[Frame]):
             return []
         if not self._paused:
             sent = super()._fold(event)
-            return sent + self._pausing() if self._note_end() else sent
+            if self._answered:  # the run went on with another answer of the client
+                self._answered &= asked_of(self._state)
+            return sent + self._pausing() if self._note_end(begun=True) else sent
         was_waiting = self.waits
         self._take(event)
+        self._answered &= asked_of(self._state)
         is_paused = self._note_end()
-        self._answered &= asked_of(self._state) if is_paused else set()
         # Silence, until the run goes on or has read the client's answers.
         return [] if is_paused and (self.waits or not was_waiting) else self._resumed(event)
 
-    def _note_end(self) -> bool:
-        """Note whether the run has ended; returns whether it waits for people."""
+    def _note_end(self, *, begun: bool = False) -> bool:
+        """Note whether the run has ended; returns whether it waits for people.
+
+        A response that has begun goes on while the run has answers of its client to read.
+        """
         root = self._state.root
         self._over = self._over or (root is not None and root.ended)
-        self._paused = not self._over and self._pauses()
+        goes_on = self._over or (begun and self.waits)
+        self._paused = not goes_on and self._pauses()
         return self._paused
 
     def _shown_task(self, event: Any) -> TaskNode | None:

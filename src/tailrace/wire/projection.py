@@ -163,6 +163,18 @@ def is_cut(node: ItemNode) -> bool:
     return is_client(node.item) and not node.is_open and node.item.status != "completed"
 
 
+def arguments_of(task: TaskNode, call: ItemNode) -> str:
+    """The arguments of a call: those that a person approved instead of the model's, if any did."""
+    assert call.arguments is not None
+    item = call.item
+    if isinstance(item, ToolCall) and item.needs_approval and item.executor == "server":
+        for answer in task.answers.values():
+            is_changed = answer.get("approved") and isinstance(answer.get("value"), dict)
+            if is_changed and answer.get("call_id") == item.call_id:
+                return json_text(answer["value"])
+    return call.arguments.text
+
+
 def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     """The result of a call, unless it was superseded."""
     result = task.call_results.get(call.item.call_id)  # type: ignore[union-attr]  # a ToolCall
@@ -186,7 +198,7 @@ def is_paused(state: State) -> bool:
     if above is None:
         return False
     return not any(
-        node.started
+        (node.started or _is_answered(task, call_id, node.item))
         and _has_no_result(task, call_id)
         and (task.task_id, call_id) not in above
         and not _may_ask(task, call_id)
@@ -195,6 +207,14 @@ def is_paused(state: State) -> bool:
         for call_id, node in task.calls.items()
         if not node.superseded
     )
+
+
+def _is_answered(task: TaskNode, call_id: str, item: Item) -> bool:
+    """Whether the client has sent the output of its call to an `Agent`, which writes it next.
+
+    An `Agent` names its request after the call.
+    """
+    return is_client(item) and f"req_{call_id}" in task.answers
 
 
 def _may_ask(task: TaskNode, call_id: str) -> bool:

@@ -14,11 +14,14 @@ import pytest
 from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
+from tailrace.core.items import ToolResult
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime.runs import input_checks
 from tailrace.runtime.runs.quota import LimitReached
 from tailrace.runtime.runs.run import Run
 from tailrace.testing.waiting import until
+from tailrace.wire import openai_responses, vercel_ui
+from tailrace.wire.run.outputs import tool_agent_output
 
 
 class Mail:
@@ -200,7 +203,16 @@ async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(tmp_path
         edited = {"to": "eve@example.org"}
         await run.send(Answer(request_id=request.id, approved=True, value=edited))
         result = await run.result()
+        state = (await app._runs.look(run.id)).state
+    assert state.root is not None
     assert mail.sent == ["eve@example.org"]
+    thread = openai_responses.FORMAT.messages([state])
+    calls = {item["name"]: item["arguments"] for item in thread if item["type"] == "mcp_call"}
+    assert calls["send_mail"] == '{"to":"eve@example.org"}'
+    assert "ada@example.org" not in str(vercel_ui.FORMAT.messages([state]))
+    *_, node = state.root.call_results.values()
+    assert isinstance(node.item, ToolResult)
+    assert tool_agent_output(state.root, node, node.item)["tool_call_args"] == edited
     read = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
     assert "changed the arguments" in str(read)
 

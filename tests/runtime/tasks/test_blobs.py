@@ -11,7 +11,17 @@ import httpx
 import msgspec
 import pytest
 
-from tailrace import Agent, Answer, Tailrace, file, image, partial_image, streaming_tool, tool
+from tailrace import (
+    Agent,
+    Answer,
+    Principal,
+    Tailrace,
+    file,
+    image,
+    partial_image,
+    streaming_tool,
+    tool,
+)
 from tailrace.core.data_url import data_url
 from tailrace.core.events import ImageDelta, TaskInputRequired
 from tailrace.core.items import (
@@ -363,6 +373,40 @@ async def test_a_clients_result_may_name_only_blobs_of_its_own_principal(
     assert len(provider.requests) == 2
     assert (BYTES in str(provider.requests)) == reads
     assert (BYTES in str(result.to_input_list())) == reads
+
+
+@pytest.mark.parametrize(("owner", "reads"), [("ann", True), ("bob", False)])
+async def test_a_result_that_a_page_sends_again_after_an_edit_has_its_bytes(
+    owner: str, reads: bool
+) -> None:
+    @tool
+    def scan() -> Any:
+        """Scans a page."""
+        return image(LARGE)
+
+    def auth(request: Any) -> Principal:
+        return Principal(request.headers["x-api-key"])
+
+    async with Simulator([call("scan")], [say("A page.")], [say("Well.")]) as provider:
+        model = open_model("openai:m", base_url=provider.openai_url, api_key="any")
+        app = Tailrace([Agent("scanner", model=model, tools=[scan])], ":memory:", auth=auth)
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.running(),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            asked = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Scan it."}]}
+            ann = {"x-api-key": "ann"}
+            await client.post("/api/chat", json={"id": "c", "messages": [asked]}, headers=ann)
+            shown = (await client.get("/threads/c?format=vercel-ui", headers=ann)).json()
+            before = len(provider.requests)
+            shown[1]["parts"][-1]["text"] = "No page."
+            messages = [*shown, {**asked, "id": "u2"}]
+            body = {"id": "c", "messages": messages}
+            await client.post("/api/chat", json=body, headers={"x-api-key": owner})
+        await model.close()
+    assert "No page." in str(provider.requests[before])
+    assert (BYTES in str(provider.requests[before])) == reads
 
 
 async def test_the_input_list_of_a_result_has_the_bytes_of_large_images() -> None:

@@ -30,6 +30,12 @@ async def send_mail(to: str) -> str:
     return f"sent to {to}"
 
 
+@tool(executor="client")
+def locate() -> str:
+    """Where the user is."""
+    raise NotImplementedError  # the client carries it out
+
+
 async def sees(task: Task) -> str:
     """Says what else than text a model would get."""
     [read] = (await task.history()).items
@@ -64,6 +70,9 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         model=Scripted([call("send_mail", to="ada"), call("send_mail", to="bob")], [say("Both.")]),
         tools=[send_mail],
     )
+    guide = Agent(
+        "guide", model=Scripted([call("locate")], [say("There.")], [say("Here.")]), tools=[locate]
+    )
     picker = Agent(
         "picker", model=Scripted([call("pick_colour", of="hats")], [say("A fine colour.")])
     )
@@ -76,7 +85,8 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         tools=[traveller.as_tool()],
     )
     app = Tailrace(
-        [weather, mailer, postman, picker, traveller, agency, parrot, sees], tmp_path / "x.db"
+        [weather, mailer, postman, guide, picker, traveller, agency, parrot, sees],
+        tmp_path / "x.db",
     )
     async with app.running(), client_of(app) as made:
         yield made
@@ -320,6 +330,27 @@ async def test_a_tool_of_the_client_is_announced_and_its_output_continues(
     messages = [user("Hat?"), assistant_message, result]
     after = await run(client, "picker", runId="r2", messages=messages, tools=tools)
     assert texts(after) == "A fine colour."
+
+
+@pytest.mark.parametrize("says", ["", "And now?"])
+@pytest.mark.parametrize("error", [None, "No signal."])
+async def test_a_tool_message_answers_the_run_that_asks_for_it(
+    client: httpx.AsyncClient, error: str | None, says: str
+) -> None:
+    await run(client, "guide", runId="r1", messages=[user("Where?")])
+    messages = (await client.get("/threads/t?format=ag-ui")).json()
+    [call_id] = [call["id"] for one in messages for call in one.get("toolCalls", ())]
+    about = {"error": error} if error else {}
+    messages.append({"id": "t1", "role": "tool", "toolCallId": call_id, "content": "Rome", **about})
+    messages += [user(says, "u2")] if says else []
+    events = await run(client, "guide", runId="r2", messages=messages)
+    results = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert [one["content"].removeprefix("A person denied the call: ") for one in results] == [
+        error or "Rome"
+    ]
+    assert texts(events).startswith("There.")
+    runs = (await client.get("/threads/t")).json()["runs"]
+    assert [run["status"] for run in runs] == ["completed"] * (2 if says else 1)
 
 
 async def test_a_thread_can_be_attached_to_again(client: httpx.AsyncClient) -> None:

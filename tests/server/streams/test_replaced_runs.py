@@ -13,9 +13,9 @@ import pytest
 
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.core.errors import StorageBusy
-from tailrace.models import Scripted, call
+from tailrace.models import Scripted, call, say
 from tailrace.ports import Request, RunInfo
-from tailrace.server.streams.abandoned import REPLACED
+from tailrace.server.streams.abandoned import CONTINUED, REPLACED
 
 DEADLINE = 30.0
 
@@ -89,13 +89,13 @@ async def chat(
     return found
 
 
-async def until_cancelled(app: Tailrace, run: RunInfo) -> None:
+async def until_cancelled(app: Tailrace, run: RunInfo, reason: str = REPLACED) -> None:
     async with asyncio.timeout(DEADLINE):
         async for _ in app._runs.follow(run.run_id):
             pass
     root = (await app._runs.look(run.run_id)).state.root
     assert root is not None
-    assert (root.status, root.reason) == ("cancelled", REPLACED)
+    assert (root.status, root.reason) == ("cancelled", reason)
 
 
 async def settled(app: Tailrace, client: httpx.AsyncClient) -> None:
@@ -119,21 +119,79 @@ async def test_a_run_that_asks_is_cancelled_when_its_message_is_regenerated(
     assert await is_open(app, again)
 
 
-async def test_runs_after_an_edited_message_are_cancelled_and_runs_before_it_stay(
+async def test_a_run_that_asks_is_cancelled_when_its_chat_goes_on_without_an_answer(
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:
-    """A message instead of an answer continues the run that asks, so that run stays."""
     first = await chat(app, client, [user("Hi")])
     second = await chat(app, client, [user("Hi"), of_run(first), user("Well?")])
-    third = await chat(
-        app, client, [user("Hi"), of_run(first), user("Well?"), of_run(second), user("And?")]
-    )
-    assert third.previous_run_id == second.run_id
+    assert second.previous_run_id == first.run_id
+    await until_cancelled(app, first, CONTINUED)
+    assert await is_open(app, second)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_run_that_is_answered_with_a_message_does_what_is_allowed_and_asks_no_more(
+    tmp_path: Path, again: bool
+) -> None:
+    """It has another question: at once, or after the call that was approved."""
+    calls = [call("send_mail", to="ada"), call("send_mail", to="bob")]
+    script = [[one] for one in calls] if again else [calls]
+    mailer = Agent("mailer", model=Scripted(*script, [say("Both.")]), tools=[send_mail])
+    app = Tailrace([mailer, parrot], tmp_path / "log.db")
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        first = await chat(app, client, [user("Hi")])
+        shown = (await client.get("/threads/c?format=vercel-ui")).json()
+        part = shown[1]["parts"][1]
+        part["state"] = "approval-responded"
+        part["approval"]["approved"] = True
+        second = await chat(app, client, [*shown, user("Thanks.")], "parrot")
+        await until_cancelled(app, first, CONTINUED)
+        assert second.previous_run_id == first.run_id
+        root = (await app._runs.look(first.run_id)).state.root
+        assert root is not None
+        statuses = [result.item.status for result in root.call_results.values()]
+        assert statuses == ["completed", "failed"]
+
+
+async def test_runs_after_an_edited_message_are_cancelled(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    first = await chat(app, client, [user("Hi")], "parrot")
+    second = await chat(app, client, [user("Hi"), of_run(first), user("Well?")])
     edited = await chat(app, client, [user("Hi"), of_run(first), user("Now!")])
     await until_cancelled(app, second)
-    await until_cancelled(app, third)
-    assert await is_open(app, first)
     assert await is_open(app, edited)
+
+
+async def test_a_message_that_is_to_wait_leaves_the_run_before_it_its_questions(
+    tmp_path: Path,
+) -> None:
+    mailer = Agent("mailer", model=Mails([]), tools=[send_mail], busy_thread="queue")
+    app = Tailrace([mailer, parrot], tmp_path / "log.db")
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        first = await chat(app, client, [user("Hi")])
+        body = {"id": "c", "messages": [user("Hi"), of_run(first), user("Well?")]}
+        waiting = asyncio.create_task(client.post("/api/chat", json=body))
+        async with asyncio.timeout(DEADLINE):
+            async for run in app._runs.thread_runs("c", 2):
+                if run is not None:
+                    break
+        other = await chat(app, client, [user("Hi")], thread="other")
+        await chat(app, client, [user("Hi")], "parrot", thread="other")
+        await until_cancelled(app, other)
+        assert await is_open(app, first)
+        assert (await client.delete("/api/chat/c/stream")).status_code == 204
+        assert not await is_open(app, first), "both runs are stopped"
+        async with asyncio.timeout(DEADLINE):
+            await waiting
 
 
 async def test_a_run_that_works_is_left_to_end(app: Tailrace, client: httpx.AsyncClient) -> None:
@@ -155,6 +213,25 @@ async def test_ag_ui_cancels_what_a_client_no_longer_shows(
         found.append(await app._runs.info(run_id))
     await until_cancelled(app, found[0])
     assert await is_open(app, found[1])
+
+
+async def test_ag_ui_cancels_a_run_that_asks_when_its_client_goes_on_without_an_answer(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    messages: list[Any] = []
+    found = []
+    for run_id in ("one", "two", "three"):
+        messages.append({"id": f"u_{run_id}", "role": "user", "content": "Hi"})
+        body = {"threadId": "c", "runId": run_id, "messages": messages}
+        async with asyncio.timeout(DEADLINE):
+            assert (await client.post("/ag-ui/mailer", json=body)).status_code == 200
+        found.append(await app._runs.info(run_id))
+        for earlier in found[:-1]:
+            await until_cancelled(app, earlier, CONTINUED)
+        shown = (await client.get("/threads/c?format=ag-ui")).json()
+        # A client that followed the streams has no result of a call that was cancelled later.
+        messages = [one for one in shown if one["role"] != "tool"]
+    assert [run.previous_run_id for run in found] == [None, "one", "two"]
 
 
 @pytest.mark.parametrize("path", ["/runs", "/v1/responses"])

@@ -169,6 +169,7 @@ class Runs:
         metadata: Any = None,
         owner: str | None = None,
         forget: bool = False,
+        waits: bool = False,
     ) -> RunInfo:
         """Begin a run, and return what is known of it once its first event is durable.
 
@@ -176,7 +177,8 @@ class Runs:
         after its end, and no run continues it. The run continues `previous_run_id`, whose thread is
         the default. None begins a conversation. Without it, the run continues the newest run of its
         thread that can be continued. With `previous_seq` it is a fork: it continues that run as it
-        was after this event.
+        was after this event. With `waits` it begins after the earlier runs of its thread, whatever
+        `busy_thread` says.
         """
         if self.owner is not None or owner is None:
             owner = self.owner or ""
@@ -198,7 +200,7 @@ class Runs:
         continues_newest = previous_run_id is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
-        busy = getattr(self.agents[agent], "busy_thread", None) or self._busy_thread
+        busy = "queue" if waits else self._busy(agent)
         info = None
         while info is None:
             place = await next_place(busy, self.store, thread_id, owner, self.cancel)
@@ -231,6 +233,14 @@ class Runs:
                 continue  # another run of the thread was created at the same moment
         self._announce(info)
         return info
+
+    def _busy(self, agent: str) -> BusyThread:
+        busy: BusyThread | None = getattr(self.agents[agent], "busy_thread", None)
+        return busy or self._busy_thread
+
+    def waits_for_earlier(self, agent: str) -> bool:
+        """Whether a run of this agent waits for the earlier runs of its thread."""
+        return self._busy(agent) == "queue"
 
     def _announce(self, info: RunInfo) -> None:
         """Count a new run, and wake the followers of its thread and the workers."""

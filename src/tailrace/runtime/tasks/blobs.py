@@ -31,6 +31,8 @@ from tailrace.core.items import (
 from tailrace.core.state import TaskNode
 from tailrace.core.tool_output import ToolOutput, plain_json, tool_output
 from tailrace.history import Load, reachable
+from tailrace.history.content import HistoryPart
+from tailrace.history.inputs import ClientOutput, read_input
 from tailrace.ports import Blobs
 from tailrace.runtime.event_log.store_retry import patiently
 
@@ -174,7 +176,7 @@ async def blob_loader(
     """How a history finds the bytes of blobs: read before, because a history does not wait.
 
     Only blobs that results of tools name are read, and only the owner's. A client may carry out a
-    tool, and name the blob of another client as its result.
+    tool, or send a result again after an edit, and name the blob of another client.
     """
     loaded: dict[str, str] = {}
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
@@ -188,9 +190,16 @@ async def blob_loader(
 
 
 def _urls(task: TaskNode) -> Iterator[str]:
+    """The blobs in the results of a task, and in results that its client has sent again."""
     for node in task.output():
-        content: Iterable[ContentPart] = node.private.get("content") or ()
-        for part in content:
-            url = part.image_url.url if isinstance(part, ImageUrlPart) else getattr(part, "url", "")
-            if url.startswith(BLOB_PATH):
-                yield url
+        yield from _blobs(node.private.get("content") or ())
+    for given in read_input(task.facts.get("input")):
+        if isinstance(given, ClientOutput):
+            yield from _blobs(given.pieces)
+
+
+def _blobs(content: Iterable[HistoryPart]) -> Iterator[str]:
+    for part in content:
+        url = part.image_url.url if isinstance(part, ImageUrlPart) else getattr(part, "url", "")
+        if url.startswith(BLOB_PATH):
+            yield url

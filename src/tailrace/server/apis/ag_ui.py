@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,8 +13,9 @@ from starlette.types import ASGIApp
 from tailrace.core.data_url import base64_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.event_sink import runs_of_item
+from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
-from tailrace.core.values import Json, dicts_of, list_of, quoted
+from tailrace.core.values import Json, dict_of, dicts_of, list_of, quoted, text_or_none
 from tailrace.history.inputs import InputItem, is_aside, read_input
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
@@ -24,7 +25,11 @@ from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.openapi.schemas import ID
 from tailrace.server.request_body import read_json
+from tailrace.server.streams.abandoned import Answered
 from tailrace.server.streams.resume_point import after_state
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.streams.runs_in_turn import RunsInTurn
+from tailrace.server.streams.sse_response import SseResponse
 from tailrace.wire import ag_ui
 
 _OURS = ("assistant", "reasoning", "tool")
@@ -53,9 +58,10 @@ class AgUiApi(HttpApi):
         named = check_id(request_fields.text(body, "runId", "send an id"), "runId")
         messages = request_fields.ag_ui_messages(body)
         messages = without_prefix(request.scope.get("root_path", ""), messages)
-        resume = body.get("resume")
-        if resume:
-            return await self._resume(thread_id, _entries(resume))
+        entries = _entries(body["resume"]) if body.get("resume") else []
+        asking = await self._asking(thread_id, messages, entries)
+        if asking is not None and not asking.is_continued:
+            return await self._resume(asking)
         # With auth two principals may choose the same id, and neither may notice the other.
         owner = self.runs.owner
         run_id = f"run_{keyed_name(owner, f'ag-ui:{named}')}" if owner else named
@@ -70,6 +76,8 @@ class AgUiApi(HttpApi):
         given = [_item(message) for message in new]
         await self._check_results(given, fields["previous_run_id"])
         self.connections.sender()  # a run whose stream would be refused must not start
+        if asking is not None:
+            await self._send(asking)
         try:
             run = await self.runs.create(
                 agent,
@@ -77,6 +85,7 @@ class AgUiApi(HttpApi):
                 thread_id=thread_id,
                 run_id=run_id,
                 options=_options(body),
+                waits=asking is not None,
                 **fields,
             )
         except CallerError:
@@ -84,8 +93,13 @@ class AgUiApi(HttpApi):
             if (repeated := await self._repeated(run_id, thread_id, agent, messages)) is not None:
                 return repeated
             raise
-        self.abandoned.replaced_by(run)
-        return self.stream(ag_ui.FORMAT, run_id)
+        if asking is None:
+            self.abandoned.replaced_by(run)
+            return self.stream(ag_ui.FORMAT, run_id)
+        self.abandoned.replaced_by(run, asking.answered)
+        rest = await self._rest(asking)
+        whole = RunsInTurn(rest, RunStream(self.runs, ag_ui.FORMAT, run_id))
+        return SseResponse(whole, self.connections)
 
     async def _repeated(
         self, run_id: str, thread_id: str, agent: str, messages: list[Json]
@@ -120,24 +134,50 @@ class AgUiApi(HttpApi):
             return Response(status_code=204)
         return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
 
-    async def _resume(self, thread_id: str, entries: list[Json]) -> ASGIApp:
-        """Send the answers, and stream what the run does after its pause."""
+    async def _asking(
+        self, thread_id: str, messages: list[Json], entries: list[Json]
+    ) -> _Asking | None:
+        """The thread's last run, if the client answers it: by `resume`, or by tool messages."""
         found = await self.runs.latest(thread_id)
         if found is None:
+            if not entries:
+                return None
             raise NotFound(
                 f"Thread {thread_id} has no run to resume. Send `messages` without `resume`.",
                 param="threadId",
             )
-        look = await self.runs.look(found.run_id)
-        kinds = {request.id: request.kind for _, request in look.state.requests()}
-        for entry in entries:
-            await self.runs.send(found.run_id, _answer(entry, kinds.get(entry["interruptId"])))
-        encoder = ag_ui.FORMAT.answered(look.state, [entry["interruptId"] for entry in entries])
-        if not encoder.waits:  # the run went on with an earlier answer
-            answered = {entry["interruptId"] for entry in entries}
-            await self.until(self._read(found.run_id, answered & kinds.keys()))
-            return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
-        return self.stream(ag_ui.FORMAT, found.run_id, after_state(look.state, encoder, []))
+        if not entries and found.ended_at is not None:
+            return None
+        state = (await self.runs.look(found.run_id)).state
+        kinds = {request.id: request.kind for _, request in state.requests()}
+        answers = [_answer(entry, kinds.get(entry["interruptId"])) for entry in entries]
+        new = _after(messages, state)
+        named = {answer["request_id"] for answer in answers}
+        answers += [one for one in _outputs(new, state) if one["request_id"] not in named]
+        if not answers:
+            return None
+        answered = Answered(state, {answer["request_id"] for answer in answers})
+        return _Asking(answered, answers, any(one.get("role") == "user" for one in new))
+
+    async def _resume(self, asking: _Asking) -> ASGIApp:
+        """Send the answers, and stream what the run does after its pause."""
+        await self._send(asking)
+        return SseResponse(await self._rest(asking), self.connections)
+
+    async def _send(self, asking: _Asking) -> None:
+        for answer in asking.answers:
+            await self.runs.send(asking.run_id, answer)
+
+    async def _rest(self, asking: _Asking) -> RunStream:
+        """The stream of a run after the answers that it was sent."""
+        (state, requests), run_id = asking.answered, asking.run_id
+        encoder = ag_ui.FORMAT.answered(state, requests)
+        if encoder.waits:
+            return RunStream(self.runs, ag_ui.FORMAT, run_id, after_state(state, encoder, []))
+        # The run went on with an earlier answer.
+        asked = {request.id for _, request in state.requests()}
+        await self.until(self._read(run_id, requests & asked))
+        return RunStream(self.runs, ag_ui.FORMAT, run_id, snapshot=True)
 
     async def _read(self, run_id: str, answered: set[str]) -> None:
         """Wait until the run has read these answers. Before, its state would still ask for them."""
@@ -159,13 +199,76 @@ class AgUiApi(HttpApi):
             )
 
     async def _continued(self, messages: list[Json]) -> tuple[Json, list[Json]]:
-        """The run that the messages continue, and the messages that are not in the log."""
+        """The run that the messages continue, and the messages that are not in the log.
+
+        A client has no result of a call that it left without an answer: that call's run was
+        cancelled later.
+        """
+        results = (one for one in messages if one.get("role") == "tool")
+        answered = {text_or_none(one.get("toolCallId")) for one in results}
+        cut = [
+            at
+            for at, one in enumerate(messages)
+            if any(text_or_none(call.get("id")) not in answered for call in _calls(one))
+        ]
         for message in reversed(messages):
             for run_id in _runs_of(message):
                 if is_id(run_id) and await self.runs.exists(run_id):
                     own = [at for at, one in enumerate(messages) if run_id in _runs_of(one)]
-                    return await self.agreed(ag_ui.FORMAT, messages, run_id, _read, written=own)
+                    return await self.agreed(
+                        ag_ui.FORMAT, messages, run_id, _read, written=own, cut=cut
+                    )
         return {"previous_run_id": None}, messages
+
+
+class _Asking(NamedTuple):
+    """A run that asks people, and what a request answers."""
+
+    answered: Answered
+    answers: list[Json]
+    is_continued: bool
+    """Whether the request has a new message, too: it is the next turn."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that asks."""
+        assert self.answered.state.root is not None
+        return self.answered.state.root.task_id
+
+
+def _after(messages: list[Json], state: State) -> list[Json]:
+    """The messages after the last message that is of a run, or that it was asked; none if unknown.
+
+    A client that resumes a run may send no messages, or only some of the run's.
+    """
+    assert state.root is not None
+    given, run_id = list_of(state.root.facts.get("input")), state.root.task_id
+    asked = {text_or_none(dict_of(item).get("id")) for item in given} - {None}
+    own = [
+        at
+        for at, one in enumerate(messages)
+        if run_id in _runs_of(one) or text_or_none(one.get("id")) in asked
+    ]
+    return messages[own[-1] + 1 :] if own else []
+
+
+def _outputs(messages: list[Json], state: State) -> Iterator[Json]:
+    """The tool messages that are results of calls which a run asks its client for."""
+    asked = {request.call_id: request for _, request in state.requests()}
+    for message in messages:
+        call_id = text_or_none(message.get("toolCallId"))
+        request = asked.get(call_id) if message.get("role") == "tool" and call_id else None
+        if request is None or request.kind != "input":
+            continue
+        answer: Json = {"request_id": request.id}
+        if message.get("error"):
+            yield {**answer, "approved": False, "reason": str(message["error"])}
+        else:
+            yield {**answer, "value": message.get("content")}
+
+
+def _calls(message: Json) -> list[Json]:
+    return dicts_of(message.get("toolCalls"))
 
 
 def _runs_of(message: Json) -> list[str]:

@@ -76,24 +76,28 @@ class HttpApi:
         *,
         forget: bool = False,
         follows: bool = True,
+        waits: bool = False,
         **fields: Any,
     ) -> RunInfo:
         """A new run, or the run that a request with the same `Idempotency-Key` has started.
 
-        `follows`: the request streams the run, or waits for its end.
+        `follows`: the request streams the run, or waits for its end. `waits`: the run begins after
+        the earlier runs of its thread.
         """
         runs = self.runs
         if follows:
             # A run whose stream would be refused must not start: the client would start it again.
             self.connections.sender()
         if key is None:
-            return await runs.create(agent, given, forget=forget, **fields)
+            return await runs.create(agent, given, forget=forget, waits=waits, **fields)
         name = keyed_name(runs.owner, key)
         named = {field: value for field, value in fields.items() if value not in (None, UNSET)}
         if not named.keys() & {"thread_id", "previous_run_id"}:
             fields["thread_id"] = named["thread_id"] = f"thread_{name}"
         try:
-            return await runs.create(agent, given, run_id=f"run_{name}", forget=forget, **fields)
+            return await runs.create(
+                agent, given, run_id=f"run_{name}", forget=forget, waits=waits, **fields
+            )
         except (CallerError, NotFound):
             found = await runs.find(f"run_{name}")
             if found is None:

@@ -20,6 +20,7 @@ from tailrace.server.mount import without_prefix
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import STREAM, operation
 from tailrace.server.request_body import read_json
+from tailrace.server.streams.abandoned import Answered
 from tailrace.server.streams.resume_point import ResumePoint, after_state
 from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.sse_response import SseResponse
@@ -105,21 +106,47 @@ class ChatApi(HttpApi):
             newest = await self.runs.continued(chat_id)
             run_id = fields["previous_run_id"] = None if newest is None else newest.run_id
         if run_id is not None and (not is_whole or place == len(messages) - 1):
-            answers = await self._answers(run_id, messages[-1])
-            if answers is not None:
+            sent = await self._answers(run_id, messages[-1])
+            if sent is not None:
                 key = request.headers.get("idempotency-key")
-                return await self._answered(run_id, answers, key)
+                return await self._answered(run_id, sent, key)
+        answered: Answered | None = None
+        answers: list[dict[str, Any]] = []
         if is_whole:
+            if run_id is not None and place < len(messages) - 1:
+                answered, answers = await self._approved(run_id, messages[place])
+                if answered is not None:
+                    messages[place] = vercel_ui.without_outputs(messages[place], answered.calls)
             fields, new = await self._continued(messages, place, run_id)
+        for answer in answers:
+            await self.runs.send(str(run_id), answer)
         run = await self.started(
             request.headers.get("idempotency-key"),
             agent,
             _input(new) if new else messages[-1],
             thread_id=chat_id,
+            options=_options(body),
+            metadata=request_fields.optional(body, "metadata", dict),
+            waits=answered is not None,
             **fields,
         )
-        self.abandoned.replaced_by(run)
+        self.abandoned.replaced_by(run, answered)
         return self._stream(run.run_id)
+
+    async def _approved(
+        self, run_id: str, message: Json
+    ) -> tuple[Answered | None, list[dict[str, Any]]]:
+        """The approvals of a message that other messages follow, and the outputs beside them.
+
+        The run that waits for them goes on, and the other messages are the next turn.
+        """
+        state = (await self.runs.look(run_id)).state
+        pending = {request.id for _, request in state.requests()}
+        approvals = [one for one in vercel_ui.answers_of(message) if one["request_id"] in pending]
+        if not approvals:
+            return None, []
+        answers = [*approvals, *(vercel_ui.results_of(message, state) or ())]
+        return Answered(state, {answer["request_id"] for answer in answers}), answers
 
     async def _last_answer(self, messages: list[Json]) -> tuple[int, str | None]:
         """The last message that a run of ours has written, and the run."""
@@ -182,10 +209,16 @@ class ChatApi(HttpApi):
 
     @operation(answers={204: None})
     async def stop_chat(self, request: Request) -> Response:
-        """Cancel the chat's last run: `stop()` of `useChat` only closes the connection."""
+        """Cancel the chat's last run, and the run that it continues if that has not ended.
+
+        `stop()` of `useChat` only closes the connection.
+        """
         found = await self.runs.latest(request.path_params["thread"])
         if found is not None:
             await self.runs.cancel(found.run_id)
+            earlier = found.previous_run_id
+            if earlier is not None and await self.runs.exists(earlier):
+                await self.runs.cancel(earlier)
         return Response(status_code=204)
 
     def _is_over(self, run: RunInfo) -> bool:
@@ -200,6 +233,19 @@ class ChatApi(HttpApi):
     ) -> ChatResponse:
         stream = RunStream(self.runs, vercel_ui.FORMAT, run_id, point, snapshot=snapshot)
         return ChatResponse(stream, self.connections, run_id, self._sent)
+
+
+_FIELDS = frozenset(
+    ("agent", "id", "message", "messageId", "messages", "metadata", "options", "trigger")
+)
+"""The fields of the AI SDK, and those that are read here."""
+
+
+def _options(body: Json) -> Json | None:
+    """The run's options: those of the body, and the page's own fields for the agent to read."""
+    options = request_fields.optional(body, "options", dict) or {}
+    own = {name: value for name, value in body.items() if name not in _FIELDS}
+    return {**options, **({"forwarded_props": own} if own else {})} or None
 
 
 def _input(new: list[Json]) -> Json | list[Json]:

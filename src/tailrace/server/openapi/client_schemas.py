@@ -259,11 +259,15 @@ _CHAT_MESSAGE: Json = {
         _object({"role": _CHAT_ROLE, "content": _CONTENT}, parts={"type": "null"}),
     ]
 }
-_CHAT_AGENT: Json = {"anyOf": [AGENT, {"type": "null"}]}
+_CHAT_FIELDS: Json = {
+    "agent": {"anyOf": [AGENT, {"type": "null"}]},
+    "options": {"type": ["object", "null"]},
+    "metadata": {"type": ["object", "null"]},
+}
 CHAT_REQUEST: Json = {
     "anyOf": [
-        _object({"id": ID, "messages": _list(_CHAT_MESSAGE, minItems=1)}, agent=_CHAT_AGENT),
-        _object({"id": ID, "message": _CHAT_MESSAGE}, agent=_CHAT_AGENT, messages={"type": "null"}),
+        _object({"id": ID, "messages": _list(_CHAT_MESSAGE, minItems=1)}, **_CHAT_FIELDS),
+        _object({"id": ID, "message": _CHAT_MESSAGE}, messages={"type": "null"}, **_CHAT_FIELDS),
     ]
 }
 _AG_UI_PART: Json = {

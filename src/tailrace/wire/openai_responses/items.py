@@ -41,6 +41,7 @@ from tailrace.core.tool_arguments import is_json
 from tailrace.core.values import Json, dict_of, json_text
 from tailrace.wire.projection import (
     Sources,
+    arguments_of,
     block_text,
     file_link,
     inline_image,
@@ -267,7 +268,7 @@ def _fill_reasoning(shown: Json, node: ItemNode) -> None:
 
 def _fill_call(shown: Json, task: TaskNode, node: ItemNode) -> None:
     name = {"custom_tool_call": "input", "code_interpreter_call": "code"}.get(shown["type"])
-    shown[name or "arguments"] = arguments_json(node)
+    shown[name or "arguments"] = arguments_json(node, arguments_of(task, node))
     if is_client(node.item):
         return
     result = result_of(task, node)
@@ -309,14 +310,15 @@ def _tool_error(error: ErrorInfo | None) -> Json:
     }
 
 
-def arguments_json(node: ItemNode) -> str:
+def arguments_json(node: ItemNode, text: str | None = None) -> str:
     """A call's arguments. Once they are complete they are JSON, because SDKs parse them.
 
-    No arguments are `{}`. Other text (free-form input, or arguments that were cut) is a JSON string
-    in an `mcp_call`. The input of a `custom_tool_call` is not changed.
+    `text` are those that it is carried out with; None: those of the model. No arguments are `{}`.
+    Other text (free-form input, or arguments that were cut) is a JSON string in an `mcp_call`. The
+    input of a `custom_tool_call` is not changed.
     """
     assert node.arguments is not None
-    text, item = node.arguments.text, node.item
+    text, item = node.arguments.text if text is None else text, node.item
     assert isinstance(item, ToolCall)
     if node.arguments.is_open or is_code(item) or (is_client(item) and item.kind == "custom"):
         return text

@@ -238,7 +238,9 @@ def _done(root: TaskNode, node: ItemNode, stage: str) -> list[RunEvent]:
     if isinstance(item, ToolCall):
         call = _call(node, item)
         return [
-            RunEvent("tool.args", {**call, "args": outputs.arguments_of(node), "stage": stage}),
+            RunEvent(
+                "tool.args", {**call, "args": outputs.arguments_object(root, node), "stage": stage}
+            ),
             RunEvent("tool.end", {**call, "stage": stage}),
         ]
     if isinstance(item, ToolResult):

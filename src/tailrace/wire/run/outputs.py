@@ -8,7 +8,7 @@ from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import UI_HINTS
 from tailrace.core.values import Json, json_text
-from tailrace.wire.projection import usage_of_run
+from tailrace.wire.projection import arguments_of, usage_of_run
 
 SUMMARY_CHARACTERS = 500
 """The length of a result's summary, in characters."""
@@ -98,11 +98,11 @@ def usage_of(state: State, root: TaskNode) -> Json:
 # --- tools ----------------------------------------------------------------------------------------
 
 
-def arguments_of(node: ItemNode | None) -> Json | None:
+def arguments_object(root: TaskNode, node: ItemNode | None) -> Json | None:
     """The arguments of a complete call, if they are an object."""
     if node is None or node.item.status != "completed" or node.arguments is None:
         return None
-    value = arguments_value(node.arguments.text)
+    value = arguments_value(arguments_of(root, node))
     return value if isinstance(value, dict) else None
 
 
@@ -113,7 +113,7 @@ def tool_agent_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
     return {
         "tool_name": name,
         "tool_call_id": item.call_id,
-        "tool_call_args": arguments_of(call),
+        "tool_call_args": arguments_object(root, call),
         "status": "success" if item.status == "completed" else "failed",
         "result_summary": _cut(_result_text(root, node, item)),
         "ui_hints": _ui_hints(node),

@@ -33,12 +33,19 @@ from typing import Any
 from tailrace.core.fold import State
 from tailrace.core.state_copy import copy_state
 from tailrace.wire.base import Frame, ReplayFormat
-from tailrace.wire.vercel_ui.answers import answers_of, is_cut, read, results_of, run_of
+from tailrace.wire.vercel_ui.answers import (
+    answers_of,
+    is_cut,
+    read,
+    results_of,
+    run_of,
+    without_outputs,
+)
 from tailrace.wire.vercel_ui.encoder import UiEncoder
 from tailrace.wire.vercel_ui.messages import ui_messages
 from tailrace.wire.vercel_ui.object import RESET_STEP
 
-__all__ = ["FORMAT", "answers_of", "is_cut", "read", "results_of", "run_of"]
+__all__ = ["FORMAT", "answers_of", "is_cut", "read", "results_of", "run_of", "without_outputs"]
 
 
 class UiFormat(ReplayFormat):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -62,6 +62,20 @@ def answers_of(message: Any) -> list[dict[str, Any]]:
         | ({} if approval.reason is None else {"reason": approval.reason})
         for approval in approvals
     ]
+
+
+def without_outputs(message: Any, calls: Collection[str | None]) -> Any:
+    """A UI message without the outputs of these calls, as it was before the page added them."""
+    parts = [
+        {
+            **{name: part[name] for name in part if name not in ("output", "errorText")},
+            "state": "input-available",
+        }
+        if text_or_none(part.get("toolCallId")) in calls
+        else part
+        for part in message.get("parts") or ()
+    ]
+    return {**message, "parts": parts}
 
 
 def results_of(message: Any, state: State) -> list[dict[str, Any]] | None:

@@ -153,7 +153,7 @@ def _item_done(message: UiMessage, task: TaskNode, event: ev.OutputItemDone) -> 
     if task is not message.root:
         return [chunks.task_item(task, node, transient=False)]
     if isinstance(node.item, ToolCall):
-        return call_done(node)
+        return call_done(task, node)
     return message.result(node, node.item) if isinstance(node.item, ToolResult) else []
 
 

@@ -18,6 +18,7 @@ from tailrace.core.values import Json
 from tailrace.wire.base import DONE_FRAME, Frame
 from tailrace.wire.projection import (
     Sources,
+    arguments_of,
     is_client,
     is_complete,
     is_paused,
@@ -148,7 +149,7 @@ class UiMessage:
                 about = {"approvalId": request.id, "toolCallId": call_id, **why}
                 frames.append(chunk("tool-approval-request", **about))
             elif task is root and (call := waiting_call(root, request)) is not None:
-                frames.append(chunks.tool_input(*_call_of(call)))
+                frames.append(chunks.tool_input(*_call_of(root, call)))
             else:
                 frames.append(chunks.request_part(task, request))
         return [*frames, *self._finish(root, "tool-calls")]
@@ -161,7 +162,7 @@ class UiMessage:
         for node in sorted(root.output(), key=attrgetter("at")):
             if not isinstance(node.item, ToolCall) or not _waits(root, node):
                 continue
-            call, arguments = _call_of(node)
+            call, arguments = _call_of(root, node)
             if not is_client(call):
                 frames.append(chunks.tool_failed(call, _NOT_ANSWERED))
             elif root.status == "completed":
@@ -205,7 +206,7 @@ class UiMessage:
         if task is not self.root:
             yield node.at, [chunks.task_item(task, node, transient=False)]
         elif isinstance(item, ToolCall):
-            yield node.at, _call(node, item)
+            yield node.at, _call(task, node, item)
         elif isinstance(item, ToolResult):
             if node.is_open:
                 yield node.at, [chunks.task_item(task, node, transient=True)]
@@ -242,10 +243,13 @@ class UiMessage:
         call = self.root.calls.get(result.call_id)
         if call is None:
             return []
-        item, arguments = _call_of(call)
+        item, arguments = _call_of(self.root, call)
         frames = [chunks.tool_result(item, node, self.root.children)]
         if is_client(item):
             frames.insert(0, chunks.tool_input(item, arguments, is_answered=True))
+        elif call.arguments is not None and arguments != call.arguments.text:
+            # A person changed the arguments; the page may have those of the model.
+            frames.insert(0, chunks.tool_input(item, arguments))
         return frames
 
 
@@ -300,29 +304,28 @@ def is_blank(part: Part) -> bool:
 # --- calls ---------------------------------------------------------------------------------------
 
 
-def _call_of(node: ItemNode) -> tuple[ToolCall, str]:
+def _call_of(root: TaskNode, node: ItemNode) -> tuple[ToolCall, str]:
     assert isinstance(node.item, ToolCall)
-    assert node.arguments is not None
-    return node.item, node.arguments.text
+    return node.item, arguments_of(root, node)
 
 
-def _call(node: ItemNode, call: ToolCall) -> list[Frame]:
+def _call(root: TaskNode, node: ItemNode, call: ToolCall) -> list[Frame]:
     """A call so far."""
     extra = chunks.tool_kind(call)
     if call.kind == "custom":
         extra["inputEncoding"] = "text"
     frames = [chunk("tool-input-start", **chunks.tool_fields(call), **extra)]
-    done = [] if node.is_open else call_done(node)
-    _, arguments = _call_of(node)
+    done = [] if node.is_open else call_done(root, node)
+    _, arguments = _call_of(root, node)
     if arguments and not done:
         about = {"toolCallId": call.call_id, "inputTextDelta": arguments}
         frames.append(chunk("tool-input-delta", **about))
     return frames + done
 
 
-def call_done(node: ItemNode) -> list[Frame]:
+def call_done(root: TaskNode, node: ItemNode) -> list[Frame]:
     """The input of a complete call. A client's call waits until the run ends or asks for it."""
-    call, arguments = _call_of(node)
+    call, arguments = _call_of(root, node)
     if call.status != "completed":
         return [chunks.tool_cut(call, arguments, "The call was cut short.")]
     return [] if is_client(call) else [chunks.tool_input(call, arguments)]
