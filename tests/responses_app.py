@@ -102,6 +102,21 @@ async def phased(task: Task) -> None:
             message.finish(phase=phase)
 
 
+class Buyer(Scripted):
+    """Calls `pay` and a function of its client, then says what it read."""
+
+    def __init__(self, first: str, **arguments: Any) -> None:
+        super().__init__([say("-")], name="buyer")
+        self._first = call(first, **arguments)
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        read = history(request.chain, "openai_chat", task_id=request.task_id).items
+        answer: list[Any] = [say(json.dumps([one["content"] for one in read[1:]]))]
+        if read[-1]["content"] == "buy":
+            answer = [self._first, call("find", what="tea")]
+        return Scripted(answer, name=self.name).stream(request)
+
+
 async def broken(_task: Task) -> None:
     raise RuntimeError("broken")
 
@@ -142,6 +157,8 @@ agents: dict[str, AgentFunction] = {
         model=Scripted([call("careful", prompt="Pay.")], [say("My agent has paid.")]),
         tools=[careful.as_tool()],
     ),
+    "buyer": Agent("buyer", model=Buyer("pay", euros=1), tools=[pay]),
+    "office": Agent("office", model=Buyer("careful", prompt="Pay."), tools=[careful.as_tool()]),
     "calling": Agent(
         "calling", model=Scripted([call("look_up", location="Rome")]), tools=[look_up]
     ),

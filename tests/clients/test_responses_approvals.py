@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Agent, HostedMCPTool, OpenAIResponsesModel, RunConfig, Runner
+from agents import Agent, HostedMCPTool, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
+from openai.lib.responses_tool_runner import AsyncRegisteredFunction, AsyncResponsesToolRunner
 
 from tests.node import run_node
 from tests.serving import Served
@@ -206,6 +207,9 @@ def test_answers_to_nothing_are_refused(client: OpenAI) -> None:
     both = asked(client, "pay both")
     for given, previous, param in (
         ([*answers(first), word], first.id, "input"),
+        ([word, *answers(first)], first.id, "input[0]"),
+        ([word, *answers(first)], None, "input[0]"),
+        ([*answers(first), word], None, "input"),
         (answers(first, approve="yes"), first.id, "input[0]"),
         (answers(both)[:1], both.id, "input"),
     ):
@@ -222,6 +226,144 @@ def test_answers_to_nothing_are_refused(client: OpenAI) -> None:
         pass
     done = asked(client, answers(both)[1:], previous_response_id=both.id)
     assert done.output_text == "paid 1, paid 2"
+
+
+FIND: Any = {
+    "type": "function",
+    "name": "find",
+    "description": "Finds a thing.",
+    "parameters": {
+        "type": "object",
+        "properties": {"what": {"type": "string"}},
+        "required": ["what"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+TAILRACE: Any = {"type": "mcp", "server_label": "tailrace", "server_url": "https://x.example"}
+
+
+def found(response: Any, output: Any = "on the shelf") -> list[Any]:
+    """The outputs of all functions that a response calls."""
+    calls = [item.call_id for item in response.output if item.type == "function_call"]
+    return [{"type": "function_call_output", "call_id": ident, "output": output} for ident in calls]
+
+
+@pytest.mark.parametrize("agent", ["buyer", "office"])
+@pytest.mark.parametrize("order", ["outputs first", "approvals first"])
+@pytest.mark.parametrize("way", ["previous response", "items", "stream"])
+def test_approvals_and_outputs_of_functions_are_answered_in_one_request(
+    client: OpenAI, agent: str, order: str, way: str
+) -> None:
+    first = asked(client, "buy", model=agent, tools=[FIND])
+    assert {"function_call", "mcp_approval_request"} <= set(kinds(first))
+    given = [*found(first), *answers(first)]
+    given = given[::-1] if order == "approvals first" else given
+    options: Any = {"model": agent, "tools": [FIND]}
+    if way == "items":
+        made = [item.model_dump(exclude_none=True) for item in first.output]
+        second = asked(client, [{"role": "user", "content": "buy"}, *made, *given], **options)
+    elif way == "stream":
+        options["previous_response_id"] = first.id
+        with asked(client, given, stream=True, **options) as stream:
+            second = finished(list(stream))
+    else:
+        second = asked(client, given, previous_response_id=first.id, **options)
+    assert second.id == f"{first.id}~2"
+    assert kinds(second) == ["mcp_call", "message"]
+    paid, output = json.loads(second.output_text)[1:]
+    assert "paid" in paid
+    assert output == "on the shelf"
+    # The same again gets the same.
+    again = asked(client, given, previous_response_id=first.id, **options_of(options))
+    assert (again.id, again.output) == (second.id, second.output)
+    listed = [item.type for item in client.responses.input_items.list(second.id)]
+    assert listed == ["function_call_output", "mcp_approval_response"]
+    later = asked(client, "And?", model=agent, previous_response_id=second.id)
+    assert "on the shelf" in later.output_text
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "previous_response_id"}
+
+
+def test_an_output_may_come_after_the_approvals_in_a_request_of_its_own(client: OpenAI) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    second = asked(client, answers(first), previous_response_id=first.id, **options)
+    assert kinds(second) == ["mcp_call"]
+    with pytest.raises(BadRequestError, match=second.id) as refused:
+        asked(client, [*answers(first), *found(first)], previous_response_id=first.id, **options)
+    assert refused.value.param == "input[1]"
+    third = asked(client, found(first), previous_response_id=second.id, **options)
+    assert json.loads(third.output_text)[2] == "on the shelf"
+    given = [{**found(first)[0], "call_id": "call_9"}, *answers(first)]
+    with pytest.raises(BadRequestError, match="no call call_9"):
+        asked(client, given, previous_response_id=first.id, **options)
+
+
+def test_an_output_may_have_parts(client: OpenAI) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    parts = [{"type": "input_text", "text": "here"}, {"type": "input_text", "text": "or there"}]
+    given = [*found(first, parts), *answers(first)]
+    second = asked(client, given, previous_response_id=first.id, **options)
+    assert json.loads(second.output_text)[2] == "here\nor there"
+    [item] = client.responses.input_items.list(second.id, limit=1).data
+    assert item.model_dump(exclude_none=True)["output"] == parts
+
+
+def test_an_output_beside_an_approval_survives_its_server(tmp_path: Path) -> None:
+    served = Served(tmp_path / "runs.db", "tests.responses_app:app", {"TAILRACE_LEASE": "1s"})
+    try:
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0)
+        options: Any = {"model": "buyer", "tools": [FIND], "background": True}
+        first = asked(client, "buy", **options)
+        while first.status != "completed":
+            first = client.responses.retrieve(first.id)
+        given = [*answers(first), *found(first)]
+        asked(client, given, previous_response_id=first.id, **options)
+        served.restart()  # while `pay` runs
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0)
+        second = client.responses.retrieve(f"{first.id}~2")
+        while second.status != "completed":
+            second = client.responses.retrieve(second.id)
+        assert json.loads(second.output_text)[2] == "on the shelf"
+    finally:
+        served.kill()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_the_tool_runner_of_openai_answers_approvals_and_carries_out_functions(
+    reading: Served, streams: bool
+) -> None:
+    async def find(_arguments: Any) -> str:
+        return "on the shelf"
+
+    async def approve(_request: Any) -> bool:
+        return True
+
+    runner = AsyncResponsesToolRunner(functions=[AsyncRegisteredFunction(tool=FIND, execute=find)])
+    async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        request: Any = {"model": "buyer", "input": "buy", "tools": [TAILRACE]}
+        result = await runner.run(client, request, stream=streams, approve_mcp=approve, max_steps=4)
+    assert json.loads(result.output_text)[2] == "on the shelf"
+
+
+@pytest.mark.parametrize("linked", [True, False])
+async def test_openai_agents_answers_approvals_and_carries_out_functions(
+    reading: Served, linked: bool
+) -> None:
+    @function_tool
+    def find(what: str) -> str:
+        return f"{what}: on the shelf"
+
+    tool = HostedMCPTool(tool_config=TAILRACE, on_approval_request=lambda _: {"approve": True})
+    async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        one = Agent("A", model=OpenAIResponsesModel("buyer", client), tools=[find, tool])
+        quiet = RunConfig(tracing_disabled=True)
+        result = await Runner.run(one, "buy", run_config=quiet, auto_previous_response_id=linked)
+    assert json.loads(result.final_output)[2] == "tea: on the shelf"
 
 
 def test_a_second_response_goes_on_at_every_frame_in_another_process(tmp_path: Path) -> None:

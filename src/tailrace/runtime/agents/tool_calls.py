@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.core import closing_events
 from tailrace.core import events as ev
-from tailrace.core.errors import CallerError, StorageError, TailraceError
+from tailrace.core.errors import CallerError, InvalidToolOutput, StorageError, TailraceError
 from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
 from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.values import json_text
@@ -129,14 +129,37 @@ def _planned(loop: Loop, call: PendingCall) -> _Plan:
 
 
 def _request(call: PendingCall, tool: Tool, arguments: dict[str, Any]) -> InputRequest | None:
-    ident = f"req_{call.call_id}"
     if call.executor == "client":
-        message = f"Carry out {call.name} and send its result."
-        return InputRequest(id=ident, kind="input", call_id=call.call_id, message=message)
+        return output_request(call)
     if tool.asks_approval(arguments):
-        message = f"Run {call.name}?"
+        ident, message = f"req_{call.call_id}", f"Run {call.name}?"
         return InputRequest(id=ident, kind="approval", call_id=call.call_id, message=message)
     return None
+
+
+def output_request(call: PendingCall) -> InputRequest:
+    """What asks a client for the output of a call."""
+    ident, message = f"req_{call.call_id}", f"Carry out {call.name} and send its result."
+    return InputRequest(id=ident, kind="input", call_id=call.call_id, message=message)
+
+
+async def take_outputs(loop: Loop) -> bool:
+    """Write the outputs that the client sent with its approvals; whether no call is left."""
+    task, inputs, is_whole = loop.task, loop.task._sink.emitter.inputs, True
+    for call in loop.client_calls():
+        request, answer = output_request(call), None
+        is_asked = any(asked.id == request.id for asked in task._sink.node.requests)
+        has_come = is_asked and inputs is not None and inputs.has_answer(request.id)
+        if has_come or request.id in task._sink.node.answers:
+            answer = await task.ask(request)
+        if answer is None or answer.value is None:
+            is_whole = False
+            continue
+        try:
+            await _write(task, call, answer.value, OpenResult.of(task, call.call_id), "")
+        except InvalidToolOutput as error:
+            write_error(task, call, ErrorInfo(code=error.code, message=str(error)))
+    return is_whole
 
 
 async def _in_parallel(works: Iterable[Any]) -> None:
@@ -236,6 +259,9 @@ class _ToolTask(Task):
 
     async def ask(self, question: str | InputRequest, **about: Any) -> Answer:
         """Ask as `Task.ask` does. The time limits stand still meanwhile."""
+        kind = question.kind if isinstance(question, InputRequest) else about.get("kind")
+        if kind == "approval":
+            self._loop.ask_for_outputs()
         with self._loop.clocks_stopped():
             return await super().ask(question, **about)
 

@@ -48,6 +48,12 @@ _DELETED = (
 )
 
 
+_ANSWERS_ALONE = (
+    "The answers to approvals go to the run that waits for them, which takes only outputs of "
+    "functions beside them. Send a message in the next request."
+)
+
+
 class PreviousResponseNotFound(NotFound):
     """The response that a request continues is not stored, or belongs to another owner."""
 
@@ -122,12 +128,10 @@ class ResponsesApi(HttpApi):
         previous = request_fields.optional_id(body, "previous_response_id")
         answers = openai_responses.approvals_of(given)
         if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
-            return await self._answered(previous, answers, key)
-        if previous is not None and openai_responses.is_answered_inside(given):
-            raise CallerError(
-                "An `mcp_approval_response` is followed by other items; send the answers alone.",
-                param="input",
-            )
+            return await self._answered(previous, given, answers, key)
+        inside = openai_responses.answered_inside(given)
+        if inside and (previous is not None or await self._waits_for(inside)):
+            raise CallerError(_ANSWERS_ALONE, param="input")
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
@@ -155,11 +159,12 @@ class ResponsesApi(HttpApi):
         return Segment(run.run_id)
 
     async def _answered(
-        self, previous: str | None, answers: list[ApprovalResponse], key: str | None
+        self, previous: str | None, given: Any, answers: list[ApprovalResponse], key: str | None
     ) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
-        Answers that are sent again, or to a run that has ended, change nothing.
+        Outputs of functions that come with them go to the run, too. Answers that are sent again, or
+        to a run that has ended, change nothing.
         """
         run_id = await self._asking(previous, answers[0])
         look = await self.runs.look(run_id)
@@ -175,6 +180,11 @@ class ResponsesApi(HttpApi):
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
+        new = openai_responses.new_item(look.state, given)
+        if new is not None:
+            raise CallerError(_ANSWERS_ALONE, param=f"input[{new}]")
+        await self._check_outputs(given, [], run_id)
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
         asked = openai_responses.asked_approvals(look.state, pause)
         sent = [
             {
@@ -184,7 +194,7 @@ class ResponsesApi(HttpApi):
             }
             for answer in answers
         ]
-        await self.check_answers(key, look.state, sent)
+        await self.check_answers(key, look.state, [*outputs, *sent])
         waiting = openai_responses.open_approvals(look.state, pause)
         missing = waiting - {answer.approval_request_id for answer in answers}
         if missing:
@@ -192,10 +202,23 @@ class ResponsesApi(HttpApi):
                 f"The response asks for more approvals; answer {', '.join(sorted(missing))}, too.",
                 param="input",
             )
+        for one in outputs:  # before the last approval, after which the run goes on
+            await self.runs.send(run_id, one)
         for answer, one in zip(answers, sent, strict=True):
             if answer.approval_request_id in waiting:
                 await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
+
+    async def _waits_for(self, approvals: list[str]) -> bool:
+        """Whether a run waits for one of these approvals. Others are history."""
+        for ident in approvals:
+            for run_id in openai_responses.runs_of_approval(ident):
+                if await self.runs.exists(run_id):
+                    state = (await self.runs.look(run_id)).state
+                    pause = openai_responses.pause_of(state, ident)
+                    if pause is not None:
+                        return ident in openai_responses.open_approvals(state, pause)
+        return False
 
     async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
         """The run that asked for an approval: of the previous response, or by the request's id."""

@@ -24,7 +24,9 @@ from tailrace.history.inputs import (
 )
 from tailrace.history.openai_responses import content_part
 from tailrace.wire.openai_responses.items import cut_short, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.outputs import received_outputs
 from tailrace.wire.openai_responses.segments import (
+    OUTPUTS,
     answer_items,
     approval_items,
     entries,
@@ -138,6 +140,19 @@ def output_items(state: State) -> list[Json]:
     return list(found.values())
 
 
+def run_items(state: State) -> list[Json]:
+    """A run as items: its input, its output, and behind each call the output that it got."""
+    if state.root is None:
+        return []
+    outputs = {item["call_id"]: item for item in received_outputs(state)}
+    found: list[Json] = []
+    for item in (*input_items(state), *output_items(state)):
+        found.append(item)
+        if _kind(item) in _CALLS and _call_id(item) in outputs:
+            found.append(outputs.pop(_call_id(item)))
+    return found
+
+
 def compaction_object(state: State) -> Json:
     """A run that compacted its conversation, as `POST /responses/compact` returns it."""
     root = state.root
@@ -171,7 +186,6 @@ def is_compaction(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == "compaction"
 
 
-_OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CALLS = ("function_call", "custom_tool_call", "mcp_call")
 
 
@@ -186,7 +200,7 @@ def outputs_of(given: Any) -> dict[str, str]:
     return {
         _call_id(item): f"input[{index}].call_id"
         for index, item in enumerate(items)
-        if _kind(item) in _OUTPUTS
+        if _kind(item) in OUTPUTS
     }
 
 
@@ -201,7 +215,7 @@ def _call_id(item: Json) -> str:
 def input_items(state: State, segment: int | None = None) -> list[Json]:
     """The input of a response as items, each with an id."""
     if segment:
-        return answer_items(state, segment)
+        return [*answer_items(state, segment), *received_outputs(state, segment)]
     root = state.root
     given = root.facts.get("input") if root is not None else None
     if root is None or given is None:
