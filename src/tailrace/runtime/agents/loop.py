@@ -378,13 +378,17 @@ class Loop:
 
     def announce(self, requests: list[InputRequest]) -> None:
         """Show new requests to people, before a task waits for the answers."""
-        node = self.task._sink.node
-        known = {request.id for request in node.requests} | node.answers.keys()
-        new = [request for request in requests if request.id not in known]
+        new = [request for request in requests if not self.has_asked([request])]
         if new and self.task._sink.emitter.inputs is not None:
             if any(request.kind == "approval" for request in new):
                 self.ask_for_outputs()
             announce(self.task, new)
+
+    def has_asked(self, requests: list[InputRequest]) -> bool:
+        """Whether the log has one of these requests."""
+        node = self.task._sink.node
+        known = {request.id for request in node.requests} | node.answers.keys()
+        return any(request.id in known for request in requests)
 
     def ask_for_outputs(self) -> None:
         """Ask the client for the outputs of its calls, before the run waits for approvals.

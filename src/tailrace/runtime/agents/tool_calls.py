@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -46,6 +46,9 @@ BEYOND_CLIENT = ErrorInfo(
     code="client_cannot",
     message="The client cannot carry out calls of a sub-agent. Go on without this tool.",
 )
+
+QUICK_SECONDS = 1.0
+"""How long people are not asked yet, while other tools of the same turn run."""
 
 CLEAN_UP_SECONDS = 0.5
 """How long the tools of a task that is stopped may clean up before their calls are closed."""
@@ -87,17 +90,37 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
         except _Mistake as mistake:
             mistakes += 1
             write_error(loop.task, call, mistake.error)
-    # Tools that need no person start first, so that readers of the requests know that they run.
-    works = [_answer(loop, plan) for plan in plans if plan.request is None]
-    if requests := [plan.request for plan in plans if plan.request is not None]:
-        works.append(_announce(loop, requests))
-        works += [_answer(loop, plan) for plan in plans if plan.request is not None]
+    are_done = asyncio.Event()
+    ready = [plan for plan in plans if plan.request is None]
+    asking = [plan for plan in plans if plan.request is not None]
+    works = [_answer_at_once(loop, ready, are_done)] if ready else []
+    if asking:
+        works.append(_answer_later(loop, asking, are_done if ready else None))
     await _in_parallel(works)
     return mistakes
 
 
-async def _announce(loop: Loop, requests: list[InputRequest]) -> None:
+async def _answer_at_once(loop: Loop, plans: list[_Plan], are_done: asyncio.Event) -> None:
+    """Carry out the calls that need no person."""
+    try:
+        await _in_parallel(_answer(loop, plan) for plan in plans)
+    finally:
+        are_done.set()
+
+
+async def _answer_later(loop: Loop, plans: list[_Plan], others: asyncio.Event | None) -> None:
+    """Ask people for all calls at once, and carry out what they allow.
+
+    Other tools of the turn get a moment to end first. A response of OpenAI's API ends with the
+    requests, and calls that still run then have no end there.
+    """
+    requests = [plan.request for plan in plans if plan.request is not None]
+    if others is not None and not loop.has_asked(requests):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUICK_SECONDS):
+                await others.wait()
     loop.announce(requests)
+    await _in_parallel(_answer(loop, plan) for plan in plans)
 
 
 def _check_first(plans: list[_Plan]) -> None:

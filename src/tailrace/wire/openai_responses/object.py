@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import sub
 from typing import Any
 
 from tailrace.core.approval_pauses import ITEM
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo
+from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.openai_response import error_json, incomplete_details
-from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import (
@@ -23,7 +23,13 @@ from tailrace.history.inputs import (
     read_input,
 )
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import cut_short, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import (
+    EntryKey,
+    cut_short,
+    item_json,
+    sealed,
+    unfinished,
+)
 from tailrace.wire.openai_responses.outputs import received_outputs
 from tailrace.wire.openai_responses.segments import (
     OUTPUTS,
@@ -82,8 +88,13 @@ _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
-def response_object(state: State, segment: int | None = None) -> Json:
-    """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
+def response_object(
+    state: State, segment: int | None = None, begun: Collection[EntryKey] = ()
+) -> Json:
+    """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame.
+
+    `begun` are the entries that a stream has begun: the SDKs refuse its end without them.
+    """
     root = state.root
     if root is None:
         return {}
@@ -96,7 +107,7 @@ def response_object(state: State, segment: int | None = None) -> Json:
         if is_left_open(state, segment, key)
         else item_json(sources, root, key)
         for key in entries(state, root, segment)
-        if key[1] != ITEM or not _is_withheld(state, segment, root.items[key[0]])
+        if not is_withheld(state, root, segment, key, begun)
     ]
     shown["output"] += approval_items(state, segment)
     tier = (usage_of_run(state) or {}).get("service_tier")
@@ -127,10 +138,22 @@ def empty_answer(state: State, root: TaskNode, segment: int | None) -> list[Json
     return [{**message, "status": "incomplete", "content": []}]
 
 
-def _is_withheld(state: State, segment: int | None, node: ItemNode) -> bool:
-    """Whether a client must not see a call: its arguments are not complete."""
-    is_open = is_left_open(state, segment, (node.output_index, ITEM))
-    return is_cut(node) or (is_open and is_client(node.item))
+def is_withheld(
+    state: State,
+    root: TaskNode,
+    segment: int | None,
+    key: EntryKey,
+    begun: Collection[EntryKey] = (),
+) -> bool:
+    """Whether a client must not see an entry.
+
+    The arguments of a call are not complete. Or a call was unfinished at the end of its response:
+    the next response has it. OpenAI's tool runner stops at a server's call that is not complete.
+    """
+    node = root.items[key[0]]
+    if key[1] != ITEM or not is_left_open(state, segment, key):
+        return key[1] == ITEM and is_cut(node)
+    return is_client(node.item) or (isinstance(node.item, ToolCall) and key not in begun)
 
 
 def output_items(state: State) -> list[Json]:

@@ -6,7 +6,7 @@ before it. A call that people may be asked for is held back until it begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -118,6 +118,11 @@ class OutputEvents:
 
     def __len__(self) -> int:
         return len(self._index)
+
+    @property
+    def begun(self) -> Collection[EntryKey]:
+        """The entries that were announced."""
+        return self._index.keys()
 
     def before(self, root: TaskNode | None, event: Any) -> None:
         """Remember what the fold of this event will hide; None if it is of another task."""

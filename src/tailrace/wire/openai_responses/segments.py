@@ -2,8 +2,9 @@
 
 A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
 Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
-The request of a call stands for the call, which is held back until people have decided. Other items
-that were unfinished at the pause are incomplete there, and whole in the response after it.
+The request of a call stands for the call, which is held back until people have decided. Other calls
+that were unfinished at the pause are left out there, unless its stream has begun them. Other items,
+and those calls, are incomplete. All are whole in the response after it.
 """
 
 from __future__ import annotations
