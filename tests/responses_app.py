@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tailrace import Agent, Tailrace, Task, tool
+from tailrace import Agent, Tailrace, Task, image, tool
 from tailrace.history import history
 from tailrace.models import Scripted, call, fail, say, think
 from tailrace.ports import Request, ToolSpec
@@ -102,6 +102,15 @@ async def phased(task: Task) -> None:
             message.finish(phase=phase)
 
 
+@tool
+async def paint(count: int) -> list[Any]:
+    """Paints pictures that are too large to be inline."""
+    return [image(PICTURE + bytes([number]) * 3_000_000) for number in range(count)]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n"
+
+
 class Buyer(Scripted):
     """Calls `pay` and a function of its client, then says what it read."""
 
@@ -156,6 +165,9 @@ agents: dict[str, AgentFunction] = {
         "boss",
         model=Scripted([call("careful", prompt="Pay.")], [say("My agent has paid.")]),
         tools=[careful.as_tool()],
+    ),
+    "painter": Agent(
+        "painter", model=Scripted([call("paint", count=3)], [say("Here.")]), tools=[paint]
     ),
     "buyer": Agent("buyer", model=Buyer("pay", euros=1), tools=[pay]),
     "office": Agent("office", model=Buyer("careful", prompt="Pay."), tools=[careful.as_tool()]),

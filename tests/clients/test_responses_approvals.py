@@ -359,6 +359,8 @@ def test_an_output_beside_an_approval_survives_its_server(tmp_path: Path) -> Non
         ("pair", True, "Both are done."),
         ("pair", False, "Both are done."),
         ("boss", False, "My agent has paid."),
+        ("painter", True, "Here."),
+        ("painter", False, "Here."),
     ],
 )
 async def test_the_tool_runner_of_openai_answers_approvals_and_carries_out_functions(
@@ -373,7 +375,8 @@ async def test_the_tool_runner_of_openai_answers_approvals_and_carries_out_funct
     runner = AsyncResponsesToolRunner(functions=[AsyncRegisteredFunction(tool=FIND, execute=find)])
     async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
         declared = {**TAILRACE, "require_approval": {"always": {"tool_names": ["pay"]}}}
-        request: Any = {"model": agent, "input": "buy", "tools": [declared]}
+        tools = [declared, {"type": "image_generation"}]
+        request: Any = {"model": agent, "input": "buy", "tools": tools}
         result = await runner.run(client, request, stream=streams, approve_mcp=approve, max_steps=4)
     assert last in result.output_text
 

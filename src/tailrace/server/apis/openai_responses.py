@@ -15,14 +15,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tailrace.core.data_url import data_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.event_sink import runs_of_item
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.ids import is_id
+from tailrace.core.json_pieces import object_pieces
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.memory import COMPACT
+from tailrace.runtime.event_log.offload import SharedBytes, build
+from tailrace.runtime.tasks.blobs import BLOB_PATH
 from tailrace.server import request_fields
 from tailrace.server.access.guard import json_response
 from tailrace.server.apis.base import HttpApi
@@ -34,10 +38,14 @@ from tailrace.server.apis.openai_responses_socket import (
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
+from tailrace.server.streams.large_json import LargeJsonResponse
 from tailrace.server.streams.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
 from tailrace.wire.base import MAX_CURSOR
 from tailrace.wire.openai_responses import ApprovalResponse
+
+INLINE_IMAGES = 8 * 1024 * 1024
+"""How many bytes of images that are blobs a response has. Further images have only their URL."""
 
 MAX_ITEMS = 100
 """How many input items an answer holds."""
@@ -103,7 +111,28 @@ class ResponsesApi(HttpApi):
             return self.stream(openai_responses.FORMAT.after(segment), run_id)
         if body.get("background") is not True:
             await self.until(self._over(found))
-        return await self.object(run_id, openai_responses.response_object, segment)
+        return await self._shown(run_id, segment)
+
+    async def _shown(self, run_id: str, segment: int) -> ASGIApp:
+        """A response as one object, with its images, up to `INLINE_IMAGES` bytes of them."""
+        look = await self.runs.look(run_id)
+        images, room = dict[str, str](), INLINE_IMAGES
+        for url in openai_responses.linked_images(look.state, segment):
+            sha256 = url.removeprefix(BLOB_PATH)
+            found = await self.runs.blob(sha256) if sha256 != url else None
+            if found is not None:
+                room -= len(found[0])
+                if room < 0:
+                    break
+                images[url] = data_url(*found)
+        if not images:
+            return await self.object(run_id, openai_responses.response_object, segment)
+
+        def made() -> SharedBytes:
+            shown = openai_responses.response_object(look.state, segment, images=images)
+            return SharedBytes(object_pieces(shown))
+
+        return LargeJsonResponse(await build(look.weight + INLINE_IMAGES, made))
 
     async def _over(self, response: Segment) -> None:
         """Wait for the end of a response: its run ends, or asks for approvals."""
@@ -382,7 +411,7 @@ class ResponsesApi(HttpApi):
         with naming("starting_after"):
             cursor = wire.cursor(text) if text else None
         if not request_fields.flag(request.query_params, "stream"):
-            return await self.object(run_id, openai_responses.response_object, segment)
+            return await self._shown(run_id, segment)
         with naming("starting_after", text, "[0-9]+"):
             point = await resume_point(self.runs, wire, run_id, cursor)
         return self.stream(wire, run_id, point)
@@ -403,7 +432,7 @@ class ResponsesApi(HttpApi):
         """Cancel a response. A second cancel changes nothing."""
         run_id, segment = await self._asked_for(request)
         await self.runs.cancel(run_id)
-        return await self.object(run_id, openai_responses.response_object, segment)
+        return await self._shown(run_id, segment)
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:

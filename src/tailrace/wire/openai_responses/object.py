@@ -8,10 +8,11 @@ from operator import sub
 from typing import Any
 
 from tailrace.core.approval_pauses import ITEM
+from tailrace.core.data_url import is_data_url
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.openai_response import error_json, incomplete_details
-from tailrace.core.state import TaskNode
+from tailrace.core.state import ImageNode, TaskNode
 from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import (
@@ -24,6 +25,7 @@ from tailrace.history.inputs import (
 )
 from tailrace.history.openai_responses import content_part
 from tailrace.wire.openai_responses.items import (
+    NO_IMAGES,
     EntryKey,
     cut_short,
     item_json,
@@ -89,11 +91,15 @@ _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
 def response_object(
-    state: State, segment: int | None = None, begun: Collection[EntryKey] = ()
+    state: State,
+    segment: int | None = None,
+    begun: Collection[EntryKey] = (),
+    images: Mapping[str, str] = NO_IMAGES,
 ) -> Json:
     """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame.
 
-    `begun` are the entries that a stream has begun: the SDKs refuse its end without them.
+    `begun` are the entries that a stream has begun: the SDKs refuse its end without them. `images`
+    has `data:` URLs of images that are elsewhere, by their URLs.
     """
     root = state.root
     if root is None:
@@ -105,7 +111,7 @@ def response_object(
     shown["output"] = [
         unfinished(root, key)
         if is_left_open(state, segment, key)
-        else item_json(sources, root, key)
+        else item_json(sources, root, key, images)
         for key in entries(state, root, segment)
         if not is_withheld(state, root, segment, key, begun)
     ]
@@ -124,6 +130,15 @@ def response_object(
     if shown["status"] == "completed" and time is not None:
         shown["completed_at"] = int(time)
     return shown
+
+
+def linked_images(state: State, segment: int | None = None) -> list[str]:
+    """The URLs of the images of a response that are not inline."""
+    root = state.root
+    found = entries(state, root, segment) if root is not None else []
+    parts = [root.items[index].parts[block] for index, block in found if block != ITEM]  # type: ignore[union-attr]
+    urls = [part.image.image_url.url for part in parts if isinstance(part, ImageNode)]
+    return list(dict.fromkeys(url for url in urls if url and not is_data_url(url)))
 
 
 def empty_answer(state: State, root: TaskNode, segment: int | None) -> list[Json]:
