@@ -34,6 +34,7 @@ from tailrace.wire.openai_responses.object import (
     failed_response,
     is_withheld,
     response_object,
+    structured_answer,
 )
 from tailrace.wire.openai_responses.output import OutputEvents, ResponseEvent, ResponseEvents
 from tailrace.wire.openai_responses.segments import (
@@ -269,6 +270,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             begun = {**item, "status": "in_progress"}
             yield "response.output_item.added", {"output_index": 0, "item": begun}
             yield "response.output_item.done", {"output_index": 0, "item": item}
+        for item in structured_answer(self._state, root, self._segment):
+            yield from self._output.message(item)
         response = response_object(self._state, self._segment)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:

@@ -12,6 +12,7 @@ which order, and what their JSON is.
 | any other tool_call with its result | `mcp_call`: the SDKs do not try to execute it |
 | image in a result or a message | `image_generation_call` |
 | approval of a server's call | `mcp_approval_request`; the response ends with it (`segments.py`) |
+| structured output of a run without text | `message`: its JSON |
 | raw item, a sub-agent's items | nothing: the sub-agent's last message is its call's `output` |
 """
 

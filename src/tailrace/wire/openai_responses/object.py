@@ -49,6 +49,7 @@ from tailrace.wire.projection import (
     TokenCounts,
     is_client,
     is_cut,
+    structured_text,
     token_counts,
     usage_of_run,
 )
@@ -126,10 +127,24 @@ def response_object(
     elif root.ended:
         shown["usage"] = usage_json(state, segment)
         _end(shown, root)
-        shown["output"] += empty_answer(state, root, segment)
+        shown["output"] += [
+            *empty_answer(state, root, segment),
+            *structured_answer(state, root, segment),
+        ]
     if shown["status"] == "completed" and time is not None:
         shown["completed_at"] = int(time)
     return shown
+
+
+def structured_answer(state: State, root: TaskNode, segment: int | None) -> list[Json]:
+    """The structured output of a run as a message, if its last response has no other text."""
+    nodes = [root.items[index] for index, _ in entries(state, root, segment)]
+    text = structured_text(root, nodes)
+    if text is None:
+        return []
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    about = {"type": "message", "id": f"msg_{root.task_id}_output", "role": "assistant"}
+    return [{**about, "status": "completed", "content": [part]}]
 
 
 def linked_images(state: State, segment: int | None = None) -> list[str]:

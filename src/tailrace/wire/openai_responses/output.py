@@ -159,6 +159,19 @@ class OutputEvents:
         if is_closed:
             yield from self._close(root, key)
 
+    def message(self, item: Json) -> ResponseEvents:
+        """A message behind all items, with a single text."""
+        index, [part] = len(self._index), item["content"]
+        begun = {**item, "status": "in_progress", "content": []}
+        yield "response.output_item.added", {"output_index": index, "item": begun}
+        where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        yield "response.content_part.added", {**where, "part": {**part, "text": ""}}
+        text = {**where, "logprobs": []}
+        yield "response.output_text.delta", {**text, "delta": part["text"]}
+        yield "response.output_text.done", {**text, "text": part["text"]}
+        yield "response.content_part.done", {**where, "part": part}
+        yield "response.output_item.done", {"output_index": index, "item": item}
+
     def hold(self, root: TaskNode) -> None:
         """Hold back the calls that have not begun, after a replay."""
         self._held = {(index, ITEM) for index, node in root.items.items() if node.begun_at is None}
