@@ -109,3 +109,13 @@ def test_large_images_are_inline_in_a_response_up_to_a_limit(reading: Served) ->
     assert [(one.status, one.result) for one in links] == [("completed", "")] * 3
     assert links[2].url == pictures[2].url
     assert len(httpx.get(f"{reading.url}{links[2].url}").content) > 3_000_000
+
+
+def test_the_tokens_of_an_input_are_estimated(reading: Served) -> None:
+    with OpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        count = client.responses.input_tokens.count
+        short, long = (count(model="reader", input=text) for text in ("Hi", "Hi" * 400))
+        assert short.object == "response.input_tokens"
+        assert 0 < short.input_tokens < 20 < 200 <= long.input_tokens < 220
+        with pytest.raises(NotFoundError):
+            count(model="nobody", input="Hi")

@@ -29,6 +29,7 @@ from tailrace.runtime.event_log.offload import SharedBytes, build
 from tailrace.runtime.tasks.blobs import BLOB_PATH
 from tailrace.server import request_fields
 from tailrace.server.access.guard import json_response
+from tailrace.server.apis.anthropic_messages import estimated_tokens
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.apis.openai_responses_socket import (
     ResponsesSocket,
@@ -84,6 +85,7 @@ class ResponsesApi(HttpApi):
         return [
             Route("/v1/responses", self.create_response, methods=["POST"]),
             Route("/v1/responses/compact", self.compact, methods=["POST"]),
+            Route("/v1/responses/input_tokens", self.count_input, methods=["POST"]),
             Route(path, self.get_response, methods=["GET"]),
             Route(path, self.delete_response, methods=["DELETE"]),
             Route(f"{path}/cancel", self.cancel_response, methods=["POST"]),
@@ -354,6 +356,18 @@ class ResponsesApi(HttpApi):
         failed = json_response({"error": openai_responses.response_object(state)["error"]}, 500)
         failed.headers["x-should-retry"] = "false"
         return failed
+
+    @operation(body=client_schemas.RESPONSE_REQUEST, answers={200: OBJECT})
+    async def count_input(self, request: Request) -> Response:
+        """Estimate the tokens of an `input` without a model call.
+
+        Its `instructions` and `tools` count, but neither those of the agent nor earlier responses.
+        """
+        body = await read_json(request)
+        self.agent(body)
+        counted = [request_fields.response_input(body), body.get("instructions"), body.get("tools")]
+        found = {"object": "response.input_tokens", "input_tokens": estimated_tokens(counted)}
+        return json_response(found)
 
     async def _named(self, given: Any) -> openai_responses.NamedItems:
         """The items of earlier responses that an input names by their ids."""
