@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tailrace import Agent, Tailrace, Task, tool
+from tailrace import Agent, Tailrace, Task, image, tool
 from tailrace.history import history
 from tailrace.models import Scripted, call, fail, say, think
 from tailrace.ports import Request, ToolSpec
@@ -102,6 +102,30 @@ async def phased(task: Task) -> None:
             message.finish(phase=phase)
 
 
+@tool
+async def paint(count: int) -> list[Any]:
+    """Paints pictures that are too large to be inline."""
+    return [image(PICTURE + bytes([number]) * 3_000_000) for number in range(count)]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n"
+
+
+class Buyer(Scripted):
+    """Calls `pay` and a function of its client, then says what it read."""
+
+    def __init__(self, first: str, **arguments: Any) -> None:
+        super().__init__([say("-")], name="buyer")
+        self._first = call(first, **arguments)
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        read = history(request.chain, "openai_chat", task_id=request.task_id).items
+        answer: list[Any] = [say(json.dumps([one["content"] for one in read[1:]]))]
+        if read[-1]["content"] == "buy":
+            answer = [self._first, call("find", what="tea")]
+        return Scripted(answer, name=self.name).stream(request)
+
+
 async def broken(_task: Task) -> None:
     raise RuntimeError("broken")
 
@@ -142,6 +166,11 @@ agents: dict[str, AgentFunction] = {
         model=Scripted([call("careful", prompt="Pay.")], [say("My agent has paid.")]),
         tools=[careful.as_tool()],
     ),
+    "painter": Agent(
+        "painter", model=Scripted([call("paint", count=3)], [say("Here.")]), tools=[paint]
+    ),
+    "buyer": Agent("buyer", model=Buyer("pay", euros=1), tools=[pay]),
+    "office": Agent("office", model=Buyer("careful", prompt="Pay."), tools=[careful.as_tool()]),
     "calling": Agent(
         "calling", model=Scripted([call("look_up", location="Rome")]), tools=[look_up]
     ),

@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Agent, HostedMCPTool, OpenAIResponsesModel, RunConfig, Runner
+from agents import Agent, HostedMCPTool, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
+from openai.lib.responses_tool_runner import AsyncRegisteredFunction, AsyncResponsesToolRunner
 
 from tests.node import run_node
 from tests.serving import Served
@@ -51,15 +52,23 @@ def helped(client: OpenAI, model: str, given: Any = "pay", **options: Any) -> tu
 
 
 def check_stored(client: OpenAI, *responses: Any) -> None:
-    """The stored responses, and their replays, are what the helper made of their streams."""
+    """The stored responses, and their replays, are what the helper made of their streams.
+
+    A call that is unfinished at the end of its response is in the stream only, which has begun it.
+    """
     for response in responses:
         with client.responses.stream(response_id=response.id) as stream:
             assert stream.get_final_response() == response
         stored = client.responses.retrieve(response.id).model_dump()
         made = response.model_dump()
+        made["output"] = [item for item in made["output"] if not is_unfinished(item)]
         for content in (part for item in made["output"] for part in item.get("content") or ()):
             content.pop("parsed")
         assert stored == made
+
+
+def is_unfinished(item: Any) -> bool:
+    return bool(item["type"] == "mcp_call" and item["status"] == "incomplete")
 
 
 def test_the_stream_helper_gets_the_request_for_a_call_and_then_the_call(client: OpenAI) -> None:
@@ -83,7 +92,8 @@ def test_the_stream_helper_gets_the_request_for_a_call_and_then_the_call(client:
 
 def test_a_call_beside_a_waiting_call_is_shown(client: OpenAI) -> None:
     first, _ = helped(client, "pair")
-    assert kinds(first)[-1] == "mcp_approval_request"
+    assert kinds(first) == ["mcp_call", "mcp_approval_request"]
+    assert first.output[0].status == "completed"  # a quick tool ends before people are asked
     second, _ = helped(client, "pair", answers(first), previous_response_id=first.id)
     assert second.output_text == "Both are done."
     calls = [item for response in (first, second) for item in response.output]
@@ -103,13 +113,22 @@ def test_a_sub_agent_asks_while_its_call_is_not_complete(client: OpenAI) -> None
     check_stored(client, first, second)
 
 
+def test_a_call_that_is_not_complete_is_in_the_next_response(client: OpenAI) -> None:
+    first = asked(client, model="boss")
+    assert kinds(first) == ["mcp_approval_request"]
+    second = asked(client, answers(first), model="boss", previous_response_id=first.id)
+    assert kinds(second) == ["mcp_call", "message"]
+    assert (second.output[0].status, second.output[0].output) == ("completed", "It is paid.")
+
+
 def test_the_stream_helper_from_npm_goes_from_response_to_response(reading: Served) -> None:
     given = {"baseURL": f"{reading.url}/v1", "models": ["payer", "pair", "boss"]}
     for found in json.loads(run_node(["responses_approvals.mjs"], stdin=json.dumps(given))):
         assert len(found) > 1
         for response in found:
             assert response["output"] == response["replayed"]
-            made = [(item["id"], item.get("status")) for item in response["output"]]
+            output = [item for item in response["output"] if not is_unfinished(item)]
+            made = [(item["id"], item.get("status")) for item in output]
             assert [(item["id"], item.get("status")) for item in response["stored"]] == made
 
 
@@ -206,6 +225,9 @@ def test_answers_to_nothing_are_refused(client: OpenAI) -> None:
     both = asked(client, "pay both")
     for given, previous, param in (
         ([*answers(first), word], first.id, "input"),
+        ([word, *answers(first)], first.id, "input[0]"),
+        ([word, *answers(first)], None, "input[0]"),
+        ([*answers(first), word], None, "input"),
         (answers(first, approve="yes"), first.id, "input[0]"),
         (answers(both)[:1], both.id, "input"),
     ):
@@ -222,6 +244,157 @@ def test_answers_to_nothing_are_refused(client: OpenAI) -> None:
         pass
     done = asked(client, answers(both)[1:], previous_response_id=both.id)
     assert done.output_text == "paid 1, paid 2"
+
+
+FIND: Any = {
+    "type": "function",
+    "name": "find",
+    "description": "Finds a thing.",
+    "parameters": {
+        "type": "object",
+        "properties": {"what": {"type": "string"}},
+        "required": ["what"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+TAILRACE: Any = {"type": "mcp", "server_label": "tailrace", "server_url": "https://x.example"}
+
+
+def found(response: Any, output: Any = "on the shelf") -> list[Any]:
+    """The outputs of all functions that a response calls."""
+    calls = [item.call_id for item in response.output if item.type == "function_call"]
+    return [{"type": "function_call_output", "call_id": ident, "output": output} for ident in calls]
+
+
+@pytest.mark.parametrize("agent", ["buyer", "office"])
+@pytest.mark.parametrize("order", ["outputs first", "approvals first"])
+@pytest.mark.parametrize("way", ["previous response", "items", "stream"])
+def test_approvals_and_outputs_of_functions_are_answered_in_one_request(
+    client: OpenAI, agent: str, order: str, way: str
+) -> None:
+    first = asked(client, "buy", model=agent, tools=[FIND])
+    assert {"function_call", "mcp_approval_request"} <= set(kinds(first))
+    given = [*found(first), *answers(first)]
+    given = given[::-1] if order == "approvals first" else given
+    options: Any = {"model": agent, "tools": [FIND]}
+    if way == "items":
+        made = [item.model_dump(exclude_none=True) for item in first.output]
+        second = asked(client, [{"role": "user", "content": "buy"}, *made, *given], **options)
+    elif way == "stream":
+        options["previous_response_id"] = first.id
+        with asked(client, given, stream=True, **options) as stream:
+            second = finished(list(stream))
+    else:
+        second = asked(client, given, previous_response_id=first.id, **options)
+    assert second.id == f"{first.id}~2"
+    assert kinds(second) == ["mcp_call", "message"]
+    paid, output = json.loads(second.output_text)[1:]
+    assert "paid" in paid
+    assert output == "on the shelf"
+    # The same again gets the same.
+    again = asked(client, given, previous_response_id=first.id, **options_of(options))
+    assert (again.id, again.output) == (second.id, second.output)
+    listed = [item.type for item in client.responses.input_items.list(second.id)]
+    assert listed == ["function_call_output", "mcp_approval_response"]
+    later = asked(client, "And?", model=agent, previous_response_id=second.id)
+    assert "on the shelf" in later.output_text
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "previous_response_id"}
+
+
+def test_an_output_may_come_after_the_approvals_in_a_request_of_its_own(client: OpenAI) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    second = asked(client, answers(first), previous_response_id=first.id, **options)
+    assert kinds(second) == ["mcp_call"]
+    with pytest.raises(BadRequestError, match=second.id) as refused:
+        asked(client, [*answers(first), *found(first)], previous_response_id=first.id, **options)
+    assert refused.value.param == "input[1]"
+    third = asked(client, found(first), previous_response_id=second.id, **options)
+    assert json.loads(third.output_text)[2] == "on the shelf"
+    given = [{**found(first)[0], "call_id": "call_9"}, *answers(first)]
+    with pytest.raises(BadRequestError, match="no call call_9"):
+        asked(client, given, previous_response_id=first.id, **options)
+
+
+def test_an_output_may_have_parts(client: OpenAI) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    parts = [{"type": "input_text", "text": "here"}, {"type": "input_text", "text": "or there"}]
+    given = [*found(first, parts), *answers(first)]
+    second = asked(client, given, previous_response_id=first.id, **options)
+    assert json.loads(second.output_text)[2] == "here\nor there"
+    [item] = client.responses.input_items.list(second.id, limit=1).data
+    assert item.model_dump(exclude_none=True)["output"] == parts
+
+
+def test_an_output_beside_an_approval_survives_its_server(tmp_path: Path) -> None:
+    served = Served(tmp_path / "runs.db", "tests.responses_app:app", {"TAILRACE_LEASE": "1s"})
+    try:
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0)
+        options: Any = {"model": "buyer", "tools": [FIND], "background": True}
+        first = asked(client, "buy", **options)
+        while first.status != "completed":
+            first = client.responses.retrieve(first.id)
+        given = [*answers(first), *found(first)]
+        asked(client, given, previous_response_id=first.id, **options)
+        served.restart()  # while `pay` runs
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0)
+        second = client.responses.retrieve(f"{first.id}~2")
+        while second.status != "completed":
+            second = client.responses.retrieve(second.id)
+        assert json.loads(second.output_text)[2] == "on the shelf"
+    finally:
+        served.kill()
+
+
+@pytest.mark.parametrize(
+    ("agent", "streams", "last"),
+    [
+        ("buyer", True, "on the shelf"),
+        ("buyer", False, "on the shelf"),
+        ("pair", True, "Both are done."),
+        ("pair", False, "Both are done."),
+        ("boss", False, "My agent has paid."),
+        ("painter", True, "Here."),
+        ("painter", False, "Here."),
+    ],
+)
+async def test_the_tool_runner_of_openai_answers_approvals_and_carries_out_functions(
+    reading: Served, agent: str, streams: bool, last: str
+) -> None:
+    async def find(_arguments: Any) -> str:
+        return "on the shelf"
+
+    async def approve(_request: Any) -> bool:
+        return True
+
+    runner = AsyncResponsesToolRunner(functions=[AsyncRegisteredFunction(tool=FIND, execute=find)])
+    async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        declared = {**TAILRACE, "require_approval": {"always": {"tool_names": ["pay"]}}}
+        tools = [declared, {"type": "image_generation"}]
+        request: Any = {"model": agent, "input": "buy", "tools": tools}
+        result = await runner.run(client, request, stream=streams, approve_mcp=approve, max_steps=4)
+    assert last in result.output_text
+
+
+@pytest.mark.parametrize("linked", [True, False])
+async def test_openai_agents_answers_approvals_and_carries_out_functions(
+    reading: Served, linked: bool
+) -> None:
+    @function_tool
+    def find(what: str) -> str:
+        return f"{what}: on the shelf"
+
+    tool = HostedMCPTool(tool_config=TAILRACE, on_approval_request=lambda _: {"approve": True})
+    async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        one = Agent("A", model=OpenAIResponsesModel("buyer", client), tools=[find, tool])
+        quiet = RunConfig(tracing_disabled=True)
+        result = await Runner.run(one, "buy", run_config=quiet, auto_previous_response_id=linked)
+    assert json.loads(result.final_output)[2] == "tea: on the shelf"
 
 
 def test_a_second_response_goes_on_at_every_frame_in_another_process(tmp_path: Path) -> None:
@@ -329,17 +502,18 @@ async def test_openai_agents_asks_its_hook_and_goes_on(reading: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "results"), [("pair", ["Rome is foggy.", "paid 1"]), ("boss", ["It is paid."])]
+    ("agent", "before", "after"),
+    [("pair", ["Rome is foggy."], ["paid 1"]), ("boss", [], ["It is paid."])],
 )
 def test_the_ai_sdk_goes_on_after_other_calls_were_in_progress(
-    reading: Served, agent: str, results: list[str]
+    reading: Served, agent: str, before: list[str], after: list[str]
 ) -> None:
     options = {"baseURL": f"{reading.url}/v1", "model": agent, "approvals": [True]}
     answer = json.loads(run_node(["openai_ai_sdk.mjs", json.dumps(options)], timeout=120))
     assert answer["errors"] == []
     first, second, _ = answer["turns"]
-    assert (first["approvals"], first["results"]) == (["mcp.pay"], [])
-    assert second["results"] == results
+    assert (first["approvals"], first["results"]) == (["mcp.pay"], before)
+    assert second["results"] == after
 
 
 def test_the_ai_sdk_shows_approvals_and_answers_them(reading: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,3 +91,31 @@ def test_a_stream_ends_with_done(served: Served) -> None:
     answer = httpx.post(f"{served.url}/v1/responses", json=asked, timeout=30)
     assert answer.text.endswith("data: [DONE]\n\n")
     assert answer.text.count("[DONE]") == 1
+
+
+def test_large_images_are_inline_in_a_response_up_to_a_limit(reading: Served) -> None:
+    with OpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        response = client.responses.create(model="painter", input="Paint.")
+        with client.responses.stream(model="painter", input="Paint.") as stream:
+            streamed = stream.get_final_response()
+        stored = client.responses.retrieve(streamed.id)
+    for shown in (response, stored):
+        pictures: Any = [item for item in shown.output if item.type == "image_generation_call"]
+        assert [one.status for one in pictures] == ["completed"] * 3
+        assert [len(one.result) > 4_000_000 for one in pictures] == [True, True, False]
+        assert b64decode(pictures[0].result).startswith(b"\x89PNG")
+    # A stream has their URLs. So has a response, for those behind the limit.
+    links: Any = [item for item in streamed.output if item.type == "image_generation_call"]
+    assert [(one.status, one.result) for one in links] == [("completed", "")] * 3
+    assert links[2].url == pictures[2].url
+    assert len(httpx.get(f"{reading.url}{links[2].url}").content) > 3_000_000
+
+
+def test_the_tokens_of_an_input_are_estimated(reading: Served) -> None:
+    with OpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        count = client.responses.input_tokens.count
+        short, long = (count(model="reader", input=text) for text in ("Hi", "Hi" * 400))
+        assert short.object == "response.input_tokens"
+        assert 0 < short.input_tokens < 20 < 200 <= long.input_tokens < 220
+        with pytest.raises(NotFoundError):
+            count(model="nobody", input="Hi")

@@ -24,6 +24,7 @@ _EVENTS: dict[str, type[BaseModel]] = {
 _EXTRAS = {
     ("McpToolExecutionError", "code"),
     ("McpToolExecutionError", "message"),
+    ("ImageGenerationCall", "url"),
     ("ResponseCustomToolCall", "status"),
     ("Response", "store"),
     ("Response", "frequency_penalty"),

@@ -8,13 +8,12 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
-from tailrace.core.items import (
-    Reasoning,
-)
+from tailrace.core.items import Image, ImageUrl, Reasoning
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.openai_responses import (
     DONE_FRAME,
     FORMAT,
+    linked_images,
     response_object,
 )
 from tests.wire import openai_scripts as scripts
@@ -126,3 +125,16 @@ def test_reasoning_has_an_opaque_reference_if_the_client_asks_for_it(
     events = events_of(flat(encoded(FORMAT, script.events)))
     (sent,) = [one["item"] for one in events if one["type"] == "response.output_item.done"]
     assert sent == item
+
+
+def test_images_that_are_elsewhere_can_be_handed_in() -> None:
+    link, inline = "/blobs/abc", "data:image/webp;base64,AAAA"
+    blocks = [Image(image_url=ImageUrl(url=url)) for url in (link, link, inline, "")]
+    script = Script().begin().call(0, "draw", "{}").result(1, 0, *blocks).add(ev.TaskCompleted)
+    assert linked_images(script.state) == [link]
+    assert linked_images(State()) == []
+    found = response_object(script.state, images={link: "data:image/png;base64,BBBB"})["output"]
+    assert [item["result"] for item in found[1:]] == ["BBBB", "BBBB", "AAAA", ""]
+    assert [item["status"] for item in found[1:]] == [*["completed"] * 3, "failed"]
+    found = response_object(script.state)["output"]
+    assert (found[1]["status"], found[1]["result"], found[1]["url"]) == ("completed", "", link)

@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from tailrace.core import events as ev
+from tailrace.core.errors import CallerError
 from tailrace.core.items import ErrorInfo, InputRequest, Text
 from tailrace.core.snapshot import restore, save
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.openai_responses import (
     FORMAT,
+    answers_with_outputs,
     asked_approvals,
     end_of,
     input_items,
+    new_item,
     open_approvals,
     pause_of,
     response_object,
+    run_items,
     runs_of_approval,
     segment_of,
 )
@@ -140,3 +144,97 @@ def test_an_approval_is_open_until_it_is_answered_or_its_run_has_ended() -> None
     assert asked_approvals(script.state, 0) == both
     script.add(ev.TaskCancelled, reason="enough")
     assert open_approvals(script.state, 0) == set()
+
+
+def asks_for_both() -> Script:
+    """A run that asks for an approval and for the outputs of its client."""
+    script = Script(input="buy").begin().call(0, "pay", "{}", **ASKED)
+    script.call(1, "find", "{}", executor="client").call(2, "draw", "x", **CUSTOM)
+    asked = [InputRequest(id=f"req_{n}", kind="input", call_id=f"call_{n}") for n in (1, 2)]
+    script.add(ev.TaskInputRequired, requests=asked)
+    return script.asks(0)
+
+
+CUSTOM: Any = {"executor": "client", "kind": "custom"}
+APPROVED = {
+    "type": "mcp_approval_response",
+    "approval_request_id": "mcpr_run_7~apr_0",
+    "approve": True,
+}
+
+
+def output(call: Any, value: Any = "15 C", kind: str = "function_call") -> dict[str, Any]:
+    return {"type": f"{kind}_output", "call_id": call, "output": value}
+
+
+def test_outputs_of_functions_go_to_the_run_that_asks_for_them() -> None:
+    script = asks_for_both()
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
+    parts = [{"type": "input_text", "text": "a"}, picture, {"type": "input_file", "file_id": "f"}]
+    given = [output("call_1"), APPROVED, output("call_2", parts, "custom_tool_call")]
+    given += [output("call_9"), output(7)]  # of an earlier run, perhaps
+    first, second = sent = answers_with_outputs(script.state, given, 1)
+    text = {"type": "text", "text": "15 C"}
+    assert first["value"] == {"message_content": [text], "block_list": [text]}
+    kinds_of = [[one["type"] for one in second["value"][name]] for name in second["value"]]
+    assert kinds_of == [["text", "image_url", "text"], ["text", "text"]]
+    assert input_items(script.state, 1) == []
+    for one in sent[::-1]:
+        script.add(ev.TaskInputReceived, **one)
+    script.answered(0, approved=True).result(3, 0, Text(text="paid"))
+    assert answers_with_outputs(script.state, given, 1) == []  # it has them, without a result yet
+    script.result(4, 1, Text(text="15 C")).result(5, 2, Text(text="a"))
+    assert answers_with_outputs(script.state, given, 1) == []
+    listed = {item.get("call_id"): item for item in input_items(script.state, 1)}
+    assert [item["type"] for item in listed.values()] == [
+        "mcp_approval_response",
+        "custom_tool_call_output",
+        "function_call_output",
+    ]
+    assert listed["call_1"]["output"] == "15 C"
+    assert listed["call_2"]["output"][:2] == parts[:2]
+    order = [(item["type"], item.get("call_id")) for item in run_items(script.state)]
+    assert order[1:5] == [
+        ("function_call", "call_1"),
+        ("function_call_output", "call_1"),
+        ("custom_tool_call", "call_2"),
+        ("custom_tool_call_output", "call_2"),
+    ]
+    script.call(6, "pay", "{}", **ASKED).asks(6).answered(6, approved=True)
+    assert [item["type"] for item in input_items(script.state, 2)] == ["mcp_approval_response"]
+
+
+def test_an_output_that_the_run_does_not_take_is_refused() -> None:
+    script = asks_for_both().answered(0, approved=True).result(3, 0, Text(text="paid"))
+    for ident in ("req_1", "req_2"):
+        script.add(ev.TaskInputReceived, request_id=ident, reason="withdrawn")
+    script.add(ev.TaskCompleted)
+    with pytest.raises(CallerError, match="resp_run_7~2") as refused:
+        answers_with_outputs(script.state, [APPROVED, output("call_1")], 1)
+    assert refused.value.param == "input[1]"
+
+
+@pytest.mark.parametrize(("value", "shown"), [("on the shelf", "on the shelf"), ([1], "[1]")])
+def test_an_output_may_come_from_elsewhere(value: Any, shown: str) -> None:
+    script = asks_for_both().answered(0, approved=True).result(3, 0, Text(text="paid"))
+    script.add(ev.TaskInputReceived, request_id="req_1", value=value)
+    script.result(4, 1, Text(text="on the shelf"))
+    assert input_items(script.state, 1)[1]["output"] == shown
+
+
+def test_an_item_before_the_answers_is_new_unless_the_run_has_it() -> None:
+    state = asks_for_both().state
+    word, asked = {"role": "user", "content": "?"}, {"role": "user", "content": "buy"}
+    request = {"type": "item_reference", "id": "mcpr_run_7~apr_0"}
+    called = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+    for given, place in (
+        ([APPROVED], None),
+        ([asked, APPROVED], None),
+        ([asked, request, output("call_1"), APPROVED], None),
+        ([asked, called, APPROVED, output("call_1")], None),
+        ([word, APPROVED], 0),
+        ([asked, request, word, APPROVED], 2),
+        ([APPROVED, word, APPROVED], 1),
+        (["x", APPROVED], 0),
+    ):
+        assert new_item(state, given) == place

@@ -9,17 +9,17 @@ import pytest
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
-from tailrace.core.items import Message, Text, ToolCall
+from tailrace.core.items import Message, Text, ToolCall, ToolResult
 from tailrace.wire.openai_responses import (
     BY_ITEMS,
     NamedItems,
+    answered_inside,
     approvals_of,
     asks_itself,
     calls_of,
     compaction_run,
     continued,
     input_items,
-    is_answered_inside,
     is_compaction,
     named_run,
     outputs_of,
@@ -75,8 +75,10 @@ def test_an_input_names_items_by_id_and_gets_them() -> None:
     assert resolved("Hello", {}) == "Hello"
 
 
-def ran(run: str, given: Any, ended: bool = True, **facts: Any) -> tuple[str, State]:
-    """A run with a message, a call of the client and an approval, in order of their ids."""
+def ran(
+    run: str, given: Any, ended: bool = True, received: bool = False, **facts: Any
+) -> tuple[str, State]:
+    """A run with a message and a call of the client, whose output it may have received."""
     state = State()
     facts = {"agent": "a", "input": given, **facts}
     state.absorb(ev.TaskCreated(task_id=run, sequence_number=1, **facts))
@@ -84,7 +86,8 @@ def ran(run: str, given: Any, ended: bool = True, **facts: Any) -> tuple[str, St
     call = ToolCall(
         id=f"fc_{run}_1", call_id=f"call_{run}", name="pick", executor="client", arguments="{}"
     )
-    items: list[Any] = [message, call]
+    result = ToolResult(id=f"fco_{run}_2", call_id=f"call_{run}")
+    items: list[Any] = [message, call, *([result] if received else [])]
     for index, item in enumerate(items):
         state.absorb(ev.OutputItemAdded(task_id=run, output_index=index, item=item))
         state.absorb(ev.OutputItemDone(task_id=run, output_index=index, item=item))
@@ -117,6 +120,9 @@ def test_an_input_that_names_all_items_of_its_responses_continues_the_last() -> 
     assert found([*items("r1")[1:], word], first) == (None, 2)
     named, call = items("r1")
     assert found([asked, named, {**call, "arguments": "[]"}, word], first) == (None, 4)
+    # The first run has got the output itself, with the answer to an approval.
+    received = ran("r1", "One?", received=True)
+    assert found([asked, *items("r1"), output, word], received) == ("r1", 1)
     # As far as it is known: the second run continues no run, or another event of the first.
     for other in (dict[str, Any](), {"previous_run_id": "r1", "previous_seq": 2}):
         assert found([*both, word], first, ran("r2", [output], **other)) == ("r1", 4)
@@ -154,9 +160,12 @@ def test_the_answers_at_the_end_of_an_input_are_read() -> None:
         ("input[3]", True, None),
     ]
     assert approvals_of("hello") == approvals_of([answer, word]) == []
-    assert is_answered_inside([answer, word])
-    assert not is_answered_inside([word, answer])
-    assert not is_answered_inside("hello")
+    assert answered_inside([answer, word]) == ["mcpr_r~1"]
+    assert answered_inside([word, answer]) == answered_inside("hello") == []
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "15 C"}
+    for given in ([word, output, answer], [word, answer, output]):
+        assert [one.approval_request_id for one in approvals_of(given)] == ["mcpr_r~1"]
+        assert answered_inside(given) == []
     with pytest.raises(CallerError, match="approve") as refused:
         approvals_of([word, {**answer, "approve": "yes"}])
     assert refused.value.param == "input[1]"

@@ -181,6 +181,20 @@ def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     return None if result is None or result.superseded else result
 
 
+def structured_text(root: TaskNode, items: Iterable[ItemNode]) -> str | None:
+    """The structured output of a completed task as text, if no message among these items has any.
+
+    Clients of these formats read the answer as a text only.
+    """
+    if root.status != "completed" or root.structured_output is None:
+        return None
+    messages = [node for node in items if isinstance(node.item, Message)]
+    parts = [part for node in messages for part in node.parts.values()]
+    if any(part.kind != "data" and getattr(part, "text", "x") for part in parts):
+        return None
+    return json_text(root.structured_output["value"])
+
+
 def asked_of(state: State) -> set[str]:
     """The ids of the requests that a paused run waits for."""
     return {request.id for _, request in state.requests()}

@@ -38,6 +38,11 @@ async def asks(task: Task) -> None:
     await task.ask("Which city?")
 
 
+async def careful(task: Task) -> None:
+    await task.ask("May I?", kind="approval")
+    task.say("Done.")
+
+
 async def hesitant(task: Task) -> None:
     """Its provider's stream broke off, so it began again, under the same claim."""
     task.message().__enter__().text("It is rai")  # it never leaves the block
@@ -47,7 +52,8 @@ async def hesitant(task: Task) -> None:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
-    made = Tailrace({"a": agent, "hesitant": hesitant, "asks": asks}, tmp_path / "log.db")
+    agents = {"a": agent, "hesitant": hesitant, "asks": asks, "careful": careful}
+    made = Tailrace(agents, tmp_path / "log.db")
     async with made.running():
         yield made
 
@@ -101,6 +107,43 @@ async def test_another_runs_cursor_at_the_end_of_a_trimmed_run_is_a_gap(
     await trim(app, run_id)
     gap, snapshot = await frames(client, run_id, after=f"{epoch - 1}-{seq}")
     assert (json.loads(gap.data)["reason"], snapshot.id) == ("epoch", f"{epoch}-{seq}")
+
+
+MESSAGES = [{"role": "user", "content": "?"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "?"}),
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 9}),
+    ],
+)
+async def test_a_request_sent_again_is_answered_with_its_trimmed_run(
+    app: Tailrace, client: httpx.AsyncClient, path: str, body: Any
+) -> None:
+    given: Any = {"json": {"model": "a", **body}, "headers": {"idempotency-key": "k"}}
+    first = await client.post(path, **given)
+    assert first.status_code == 200
+    [found] = (await client.get("/threads")).json()["threads"]
+    [run] = (await client.get(f"/threads/{found['thread_id']}")).json()["runs"]
+    await trim(app, run["run_id"])
+    again = await client.post(path, **given)
+    assert (again.status_code, again.json()) == (200, first.json())
+
+
+async def test_approvals_answered_again_get_the_response_of_a_trimmed_run(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    asked = (await client.post("/v1/responses", json={"model": "careful", "input": "?"})).json()
+    ident = asked["output"][0]["id"]
+    answer = {"type": "mcp_approval_response", "approval_request_id": ident, "approve": True}
+    given = {"model": "careful", "input": [answer], "previous_response_id": asked["id"]}
+    first = (await client.post("/v1/responses", json=given)).json()
+    await trim(app, asked["id"].removeprefix("resp_"))
+    again = await client.post("/v1/responses", json=given)
+    assert (again.status_code, again.json()) == (200, first)
 
 
 async def test_other_formats_replay_the_final_state_and_refuse_the_cursor(

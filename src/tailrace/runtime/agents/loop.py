@@ -46,9 +46,15 @@ from tailrace.runtime.agents.limits import named
 from tailrace.runtime.agents.memory import COMPACT, compact, compact_all
 from tailrace.runtime.agents.output_types import OutputType
 from tailrace.runtime.agents.time_limit import TimeLimit
-from tailrace.runtime.agents.tool_calls import settle, settle_approvals
+from tailrace.runtime.agents.tool_calls import (
+    output_request,
+    settle,
+    settle_approvals,
+    take_outputs,
+)
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.model_calls.request_check import InvalidRequest, check_request
+from tailrace.runtime.tasks.call_writer import PendingCall
 from tailrace.runtime.tasks.task import (
     CALL_CANCELLED,
     Task,
@@ -149,8 +155,10 @@ class Loop:
                 answered = False
             elif switch := handoff.chosen(task._sink.node, self.tools):
                 await self._hand_over(*switch)
-            elif self._is_left_to_client():
-                return
+            elif self.client_calls():
+                if not await take_outputs(self):
+                    return
+                answered = False
             elif asked := mcp_approvals(task):
                 await settle_approvals(self, asked)
                 answered = False
@@ -222,10 +230,10 @@ class Loop:
         *_, first = self.loops()
         return executor == "client" and first is not self and leaves_calls(first.task.options)
 
-    def _is_left_to_client(self) -> bool:
-        return any(
-            self.is_for_client(call.name, call.executor) for call in self.task.calls("client")
-        )
+    def client_calls(self) -> list[PendingCall]:
+        """The calls that the client of the run carries out, without a result."""
+        found = self.task.calls("client")
+        return [call for call in found if self.is_for_client(call.name, call.executor)]
 
     def calls_left(self, waiting: int = 0) -> int | None:
         """How many calls the client allows, besides those before the waiting calls; None: any."""
@@ -395,11 +403,27 @@ class Loop:
 
     def announce(self, requests: list[InputRequest]) -> None:
         """Show new requests to people, before a task waits for the answers."""
+        new = [request for request in requests if not self.has_asked([request])]
+        if new and self.task._sink.emitter.inputs is not None:
+            if any(request.kind == "approval" for request in new):
+                self.ask_for_outputs()
+            announce(self.task, new)
+
+    def has_asked(self, requests: list[InputRequest]) -> bool:
+        """Whether the log has one of these requests."""
         node = self.task._sink.node
         known = {request.id for request in node.requests} | node.answers.keys()
-        new = [request for request in requests if request.id not in known]
-        if new and self.task._sink.emitter.inputs is not None:
-            announce(self.task, new)
+        return any(request.id in known for request in requests)
+
+    def ask_for_outputs(self) -> None:
+        """Ask the client for the outputs of its calls, before the run waits for approvals.
+
+        The clients of `/v1/responses` send both in one request. An output that does not come with
+        the approvals is not waited for: the run completes with the call.
+        """
+        *_, first = self.loops()
+        if leaves_calls(first.task.options):
+            first.announce([output_request(call) for call in first.client_calls()])
 
     @contextmanager
     def clocks_stopped(self) -> Iterator[None]:

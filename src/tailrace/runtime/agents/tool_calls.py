@@ -10,14 +10,14 @@ import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tailrace.core import closing_events
 from tailrace.core import events as ev
-from tailrace.core.errors import CallerError, StorageError, TailraceError
+from tailrace.core.errors import CallerError, InvalidToolOutput, StorageError, TailraceError
 from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
 from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.values import json_text
@@ -46,6 +46,9 @@ BEYOND_CLIENT = ErrorInfo(
     code="client_cannot",
     message="The client cannot carry out calls of a sub-agent. Go on without this tool.",
 )
+
+QUICK_SECONDS = 1.0
+"""How long people are not asked yet, while other tools of the same turn run."""
 
 CLEAN_UP_SECONDS = 0.5
 """How long the tools of a task that is stopped may clean up before their calls are closed."""
@@ -87,17 +90,37 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
         except _Mistake as mistake:
             mistakes += 1
             write_error(loop.task, call, mistake.error)
-    # Tools that need no person start first, so that readers of the requests know that they run.
-    works = [_answer(loop, plan) for plan in plans if plan.request is None]
-    if requests := [plan.request for plan in plans if plan.request is not None]:
-        works.append(_announce(loop, requests))
-        works += [_answer(loop, plan) for plan in plans if plan.request is not None]
+    are_done = asyncio.Event()
+    ready = [plan for plan in plans if plan.request is None]
+    asking = [plan for plan in plans if plan.request is not None]
+    works = [_answer_at_once(loop, ready, are_done)] if ready else []
+    if asking:
+        works.append(_answer_later(loop, asking, are_done if ready else None))
     await _in_parallel(works)
     return mistakes
 
 
-async def _announce(loop: Loop, requests: list[InputRequest]) -> None:
+async def _answer_at_once(loop: Loop, plans: list[_Plan], are_done: asyncio.Event) -> None:
+    """Carry out the calls that need no person."""
+    try:
+        await _in_parallel(_answer(loop, plan) for plan in plans)
+    finally:
+        are_done.set()
+
+
+async def _answer_later(loop: Loop, plans: list[_Plan], others: asyncio.Event | None) -> None:
+    """Ask people for all calls at once, and carry out what they allow.
+
+    Other tools of the turn get a moment to end first. A response of OpenAI's API ends with the
+    requests, and calls that still run then have no end there.
+    """
+    requests = [plan.request for plan in plans if plan.request is not None]
+    if others is not None and not loop.has_asked(requests):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUICK_SECONDS):
+                await others.wait()
     loop.announce(requests)
+    await _in_parallel(_answer(loop, plan) for plan in plans)
 
 
 def _check_first(plans: list[_Plan]) -> None:
@@ -129,14 +152,37 @@ def _planned(loop: Loop, call: PendingCall) -> _Plan:
 
 
 def _request(call: PendingCall, tool: Tool, arguments: dict[str, Any]) -> InputRequest | None:
-    ident = f"req_{call.call_id}"
     if call.executor == "client":
-        message = f"Carry out {call.name} and send its result."
-        return InputRequest(id=ident, kind="input", call_id=call.call_id, message=message)
+        return output_request(call)
     if tool.asks_approval(arguments):
-        message = f"Run {call.name}?"
+        ident, message = f"req_{call.call_id}", f"Run {call.name}?"
         return InputRequest(id=ident, kind="approval", call_id=call.call_id, message=message)
     return None
+
+
+def output_request(call: PendingCall) -> InputRequest:
+    """What asks a client for the output of a call."""
+    ident, message = f"req_{call.call_id}", f"Carry out {call.name} and send its result."
+    return InputRequest(id=ident, kind="input", call_id=call.call_id, message=message)
+
+
+async def take_outputs(loop: Loop) -> bool:
+    """Write the outputs that the client sent with its approvals; whether no call is left."""
+    task, inputs, is_whole = loop.task, loop.task._sink.emitter.inputs, True
+    for call in loop.client_calls():
+        request, answer = output_request(call), None
+        is_asked = any(asked.id == request.id for asked in task._sink.node.requests)
+        has_come = is_asked and inputs is not None and inputs.has_answer(request.id)
+        if has_come or request.id in task._sink.node.answers:
+            answer = await task.ask(request)
+        if answer is None or answer.value is None:
+            is_whole = False
+            continue
+        try:
+            await _write(task, call, answer.value, OpenResult.of(task, call.call_id), "")
+        except InvalidToolOutput as error:
+            write_error(task, call, ErrorInfo(code=error.code, message=str(error)))
+    return is_whole
 
 
 async def _in_parallel(works: Iterable[Any]) -> None:
@@ -236,6 +282,9 @@ class _ToolTask(Task):
 
     async def ask(self, question: str | InputRequest, **about: Any) -> Answer:
         """Ask as `Task.ask` does. The time limits stand still meanwhile."""
+        kind = question.kind if isinstance(question, InputRequest) else about.get("kind")
+        if kind == "approval":
+            self._loop.ask_for_outputs()
         with self._loop.clocks_stopped():
             return await super().ask(question, **about)
 

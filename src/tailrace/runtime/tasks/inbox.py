@@ -61,6 +61,11 @@ class UnreadLetters:
         """Whether a receiver waits for the answer to this request."""
         return request_id in self._awaited
 
+    def has_answer(self, request_id: str) -> bool:
+        """Whether an unread letter answers this request."""
+        bodies = (msgspec.json.decode(letter.body) for letter in self._letters)
+        return any(dict_of(body).get("request_id") == request_id for body in bodies)
+
     @property
     def is_waiting(self) -> bool:
         """Whether the agent waits for a letter; `changed` is called when that changes.

@@ -173,7 +173,7 @@ def estimated_tokens(value: Any) -> int:
             return [without_media(entry) for entry in value]
         if not isinstance(value, dict):
             return value
-        if value.get("type") in ("image", "document"):
+        if value.get("type") in ("image", "document", "input_image", "input_file"):
             media += 1
             return {}
         return {name: without_media(entry) for name, entry in value.items()}

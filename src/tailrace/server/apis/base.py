@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import object_pieces
 from tailrace.core.values import Json
 from tailrace.history.agreement import Read, agreement
-from tailrace.ports import RunInfo
+from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.model_calls.request_check import InvalidRequest, UnknownTool
@@ -206,8 +207,11 @@ class HttpApi:
         await self.until(self._followed(run_id))
 
     async def until(self, end: Awaitable[None]) -> None:
-        """Wait for this, however long it takes; `Stopping` if the server stops."""
-        with within(None):
+        """Wait for this, however long it takes; `Stopping` if the server stops.
+
+        A run whose events were trimmed has ended.
+        """
+        with within(None), suppress(Trimmed):
             await WaitingRequest(self.connections).until(end)
 
     async def _followed(self, run_id: str) -> None:

@@ -15,16 +15,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tailrace.core.data_url import data_url
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.event_sink import runs_of_item
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.ids import is_id
+from tailrace.core.json_pieces import object_pieces
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.memory import COMPACT
+from tailrace.runtime.event_log.offload import SharedBytes, build
+from tailrace.runtime.tasks.blobs import BLOB_PATH
 from tailrace.server import request_fields
 from tailrace.server.access.guard import json_response
+from tailrace.server.apis.anthropic_messages import estimated_tokens
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.apis.openai_responses_socket import (
     ResponsesSocket,
@@ -34,10 +39,14 @@ from tailrace.server.apis.openai_responses_socket import (
 from tailrace.server.openapi import client_schemas
 from tailrace.server.openapi.document import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
+from tailrace.server.streams.large_json import LargeJsonResponse
 from tailrace.server.streams.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
 from tailrace.wire.base import MAX_CURSOR
 from tailrace.wire.openai_responses import ApprovalResponse
+
+INLINE_IMAGES = 8 * 1024 * 1024
+"""How many bytes of images that are blobs a response has. Further images have only their URL."""
 
 MAX_ITEMS = 100
 """How many input items an answer holds."""
@@ -45,6 +54,12 @@ MAX_ITEMS = 100
 _DELETED = (
     "Responses that continue this response no longer know it, nor the responses before it, which "
     "are still stored."
+)
+
+
+_ANSWERS_ALONE = (
+    "The answers to approvals go to the run that waits for them, which takes only outputs of "
+    "functions beside them. Send a message in the next request."
 )
 
 
@@ -70,6 +85,7 @@ class ResponsesApi(HttpApi):
         return [
             Route("/v1/responses", self.create_response, methods=["POST"]),
             Route("/v1/responses/compact", self.compact, methods=["POST"]),
+            Route("/v1/responses/input_tokens", self.count_input, methods=["POST"]),
             Route(path, self.get_response, methods=["GET"]),
             Route(path, self.delete_response, methods=["DELETE"]),
             Route(f"{path}/cancel", self.cancel_response, methods=["POST"]),
@@ -97,7 +113,28 @@ class ResponsesApi(HttpApi):
             return self.stream(openai_responses.FORMAT.after(segment), run_id)
         if body.get("background") is not True:
             await self.until(self._over(found))
-        return await self.object(run_id, openai_responses.response_object, segment)
+        return await self._shown(run_id, segment)
+
+    async def _shown(self, run_id: str, segment: int) -> ASGIApp:
+        """A response as one object, with its images, up to `INLINE_IMAGES` bytes of them."""
+        look = await self.runs.look(run_id)
+        images, room = dict[str, str](), INLINE_IMAGES
+        for url in openai_responses.linked_images(look.state, segment):
+            sha256 = url.removeprefix(BLOB_PATH)
+            found = await self.runs.blob(sha256) if sha256 != url else None
+            if found is not None:
+                room -= len(found[0])
+                if room < 0:
+                    break
+                images[url] = data_url(*found)
+        if not images:
+            return await self.object(run_id, openai_responses.response_object, segment)
+
+        def made() -> SharedBytes:
+            shown = openai_responses.response_object(look.state, segment, images=images)
+            return SharedBytes(object_pieces(shown))
+
+        return LargeJsonResponse(await build(look.weight + INLINE_IMAGES, made))
 
     async def _over(self, response: Segment) -> None:
         """Wait for the end of a response: its run ends, or asks for approvals."""
@@ -122,12 +159,10 @@ class ResponsesApi(HttpApi):
         previous = request_fields.optional_id(body, "previous_response_id")
         answers = openai_responses.approvals_of(given)
         if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
-            return await self._answered(previous, answers, key)
-        if previous is not None and openai_responses.is_answered_inside(given):
-            raise CallerError(
-                "An `mcp_approval_response` is followed by other items; send the answers alone.",
-                param="input",
-            )
+            return await self._answered(previous, given, answers, key)
+        inside = openai_responses.answered_inside(given)
+        if inside and (previous is not None or await self._waits_for(inside)):
+            raise CallerError(_ANSWERS_ALONE, param="input")
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
@@ -155,11 +190,12 @@ class ResponsesApi(HttpApi):
         return Segment(run.run_id)
 
     async def _answered(
-        self, previous: str | None, answers: list[ApprovalResponse], key: str | None
+        self, previous: str | None, given: Any, answers: list[ApprovalResponse], key: str | None
     ) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
-        Answers that are sent again, or to a run that has ended, change nothing.
+        Outputs of functions that come with them go to the run, too. Answers that are sent again, or
+        to a run that has ended, change nothing.
         """
         run_id = await self._asking(previous, answers[0])
         look = await self.runs.look(run_id)
@@ -175,6 +211,11 @@ class ResponsesApi(HttpApi):
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
+        new = openai_responses.new_item(look.state, given)
+        if new is not None:
+            raise CallerError(_ANSWERS_ALONE, param=f"input[{new}]")
+        await self._check_outputs(given, [], run_id)
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
         asked = openai_responses.asked_approvals(look.state, pause)
         sent = [
             {
@@ -184,7 +225,7 @@ class ResponsesApi(HttpApi):
             }
             for answer in answers
         ]
-        await self.check_answers(key, look.state, sent)
+        await self.check_answers(key, look.state, [*outputs, *sent])
         waiting = openai_responses.open_approvals(look.state, pause)
         missing = waiting - {answer.approval_request_id for answer in answers}
         if missing:
@@ -192,10 +233,23 @@ class ResponsesApi(HttpApi):
                 f"The response asks for more approvals; answer {', '.join(sorted(missing))}, too.",
                 param="input",
             )
+        for one in outputs:  # before the last approval, after which the run goes on
+            await self.runs.send(run_id, one)
         for answer, one in zip(answers, sent, strict=True):
             if answer.approval_request_id in waiting:
                 await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
+
+    async def _waits_for(self, approvals: list[str]) -> bool:
+        """Whether a run waits for one of these approvals. Others are history."""
+        for ident in approvals:
+            for run_id in openai_responses.runs_of_approval(ident):
+                if await self.runs.exists(run_id):
+                    state = (await self.runs.look(run_id)).state
+                    pause = openai_responses.pause_of(state, ident)
+                    if pause is not None:
+                        return ident in openai_responses.open_approvals(state, pause)
+        return False
 
     async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
         """The run that asked for an approval: of the previous response, or by the request's id."""
@@ -303,6 +357,18 @@ class ResponsesApi(HttpApi):
         failed.headers["x-should-retry"] = "false"
         return failed
 
+    @operation(body=client_schemas.RESPONSE_REQUEST, answers={200: OBJECT})
+    async def count_input(self, request: Request) -> Response:
+        """Estimate the tokens of an `input` without a model call.
+
+        Its `instructions` and `tools` count, but neither those of the agent nor earlier responses.
+        """
+        body = await read_json(request)
+        self.agent(body)
+        counted = [request_fields.response_input(body), body.get("instructions"), body.get("tools")]
+        found = {"object": "response.input_tokens", "input_tokens": estimated_tokens(counted)}
+        return json_response(found)
+
     async def _named(self, given: Any) -> openai_responses.NamedItems:
         """The items of earlier responses that an input names by their ids."""
         found = openai_responses.NamedItems()
@@ -359,7 +425,7 @@ class ResponsesApi(HttpApi):
         with naming("starting_after"):
             cursor = wire.cursor(text) if text else None
         if not request_fields.flag(request.query_params, "stream"):
-            return await self.object(run_id, openai_responses.response_object, segment)
+            return await self._shown(run_id, segment)
         with naming("starting_after", text, "[0-9]+"):
             point = await resume_point(self.runs, wire, run_id, cursor)
         return self.stream(wire, run_id, point)
@@ -380,7 +446,7 @@ class ResponsesApi(HttpApi):
         """Cancel a response. A second cancel changes nothing."""
         run_id, segment = await self._asked_for(request)
         await self.runs.cancel(run_id)
-        return await self.object(run_id, openai_responses.response_object, segment)
+        return await self._shown(run_id, segment)
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:

@@ -244,8 +244,7 @@ def _check(body: Json) -> None:
 async def _window(runs: Runs, found: Segment) -> UnstoredConversation | None:
     """The conversation up to the end of a response; None if it is too large to be kept."""
     state = (await runs.look(found.run_id)).state
-    items = [*openai_responses.input_items(state), *openai_responses.output_items(state)]
-    items = openai_responses.without_approvals(items)
+    items = openai_responses.without_approvals(openai_responses.run_items(state))
     if len(msgspec.json.encode(items)) > MAX_BODY_BYTES:
         return None
     return UnstoredConversation(openai_responses.response_id(found.run_id, found.number), items)

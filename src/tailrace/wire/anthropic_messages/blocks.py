@@ -8,6 +8,7 @@
 | tool_call, executor `client` | `tool_use`, its arguments streamed |
 | any other tool_call | `mcp_tool_use`, once its arguments are complete |
 | its result | `mcp_tool_result`, once it is done; with the last message of its sub-agents |
+| structured output of a run without text | `text`: its JSON |
 | data of a message, raw item, a sub-agent's items | nothing |
 
 `mcp_tool_use` is the only block of a call that no SDK tries to execute and whose name is free.

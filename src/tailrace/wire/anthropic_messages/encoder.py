@@ -25,7 +25,7 @@ from tailrace.wire.anthropic_messages.blocks import (
 from tailrace.wire.anthropic_messages.envelope import event_frame
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import AnswerEncoder
-from tailrace.wire.projection import PART_EVENTS, taken_back, taken_over_by
+from tailrace.wire.projection import PART_EVENTS, structured_text, taken_back, taken_over_by
 
 _json = msgspec.json.Encoder().encode
 
@@ -134,6 +134,14 @@ class MessagesEncoder(AnswerEncoder[Frame]):
             # Everything else is closed: a block that is left is a client's call that was cut.
             if self._queue and root.status != "failed":
                 return [*frames, message.failed(message.CUT_CALL)]
+            text = structured_text(root, root.output())
+            if text is not None:
+                block = {"type": "text", "text": ""}
+                frames.append(
+                    event_frame("content_block_start", index=self._index, content_block=block)
+                )
+                frames.append(self._delta(type="text_delta", text=text))
+                frames.append(event_frame("content_block_stop", index=self._index))
             frames += message.ended(self._state)
         return frames
 

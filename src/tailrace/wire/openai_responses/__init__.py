@@ -40,26 +40,30 @@ from tailrace.wire.openai_responses.object import (
     echoed,
     input_items,
     is_compaction,
+    linked_images,
     output_items,
     outputs_of,
     response_object,
+    run_items,
 )
 from tailrace.wire.openai_responses.output import ResponseEvent
+from tailrace.wire.openai_responses.outputs import answers_with_outputs
 from tailrace.wire.openai_responses.references import (
     BY_ITEMS,
     NamedItems,
     continued,
     named_run,
+    new_item,
     references,
     resolved,
 )
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
+    answered_inside,
     approvals_of,
     asked_approvals,
     asks_itself,
     end_of,
-    is_answered_inside,
     is_segment_paused,
     open_approvals,
     pause_of,
@@ -78,6 +82,8 @@ __all__ = [
     "NamedItems",
     "ResponsesEncoder",
     "ResponsesFormat",
+    "answered_inside",
+    "answers_with_outputs",
     "approvals_of",
     "asked_approvals",
     "asks_itself",
@@ -88,10 +94,11 @@ __all__ = [
     "echoed",
     "end_of",
     "input_items",
-    "is_answered_inside",
     "is_compaction",
     "is_segment_paused",
+    "linked_images",
     "named_run",
+    "new_item",
     "open_approvals",
     "output_items",
     "outputs_of",
@@ -101,6 +108,7 @@ __all__ = [
     "resolved",
     "response_id",
     "response_object",
+    "run_items",
     "runs_of_approval",
     "segment_of",
     "without_approvals",
@@ -184,7 +192,7 @@ class ResponsesFormat(DefaultFormat):
         items: dict[str, dict[str, Any]] = {}
         for state in chain:
             # A client may send an item of an earlier run again: its first place counts.
-            for item in (*input_items(state), *output_items(state)):
+            for item in run_items(state):
                 items.setdefault(item["id"], item)
         return list(items.values())
 

@@ -32,7 +32,9 @@ from tailrace.wire.openai_responses.object import (
     begun_response,
     empty_answer,
     failed_response,
+    is_withheld,
     response_object,
+    structured_answer,
 )
 from tailrace.wire.openai_responses.output import OutputEvents, ResponseEvent, ResponseEvents
 from tailrace.wire.openai_responses.segments import (
@@ -268,6 +270,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             begun = {**item, "status": "in_progress"}
             yield "response.output_item.added", {"output_index": 0, "item": begun}
             yield "response.output_item.done", {"output_index": 0, "item": item}
+        for item in structured_answer(self._state, root, self._segment):
+            yield from self._output.message(item)
         response = response_object(self._state, self._segment)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:
@@ -279,7 +283,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         for index, item in enumerate(approval_items(self._state, self._segment), len(self._output)):
             yield "response.output_item.added", {"output_index": index, "item": item}
             yield "response.output_item.done", {"output_index": index, "item": item}
-        response = response_object(self._state, self._segment)
+        response = response_object(self._state, self._segment, self._output.begun)
         yield "response.completed", {"response": response}
 
     def _replayed(self, root: TaskNode) -> ResponseEvents:
@@ -291,6 +295,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             for agent in handoffs.before(key[0]):
                 yield self._goes_on(agent)
             is_open = is_left_open(self._state, self._segment, key)
+            if is_open and is_withheld(self._state, root, self._segment, key):
+                continue
             is_closed = shown.is_closed(root, key) and not is_open
             yield from self._output.replayed(root, key, is_closed=is_closed)
         for agent in handoffs.rest():

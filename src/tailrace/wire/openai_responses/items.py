@@ -12,13 +12,14 @@ which order, and what their JSON is.
 | any other tool_call with its result | `mcp_call`: the SDKs do not try to execute it |
 | image in a result or a message | `image_generation_call` |
 | approval of a server's call | `mcp_approval_request`; the response ends with it (`segments.py`) |
+| structured output of a run without text | `message`: its JSON |
 | raw item, a sub-agent's items | nothing: the sub-agent's last message is its call's `output` |
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tailrace.core.approval_pauses import ITEM
@@ -28,6 +29,7 @@ from tailrace.core.items import (
     ErrorInfo,
     FileCitation,
     Image,
+    ImageUrl,
     Item,
     Message,
     Reasoning,
@@ -63,6 +65,8 @@ SEALED_REASONING = "reasoning.encrypted_content"
 """The value of `include` that asks for reasoning which can be sent back."""
 
 APPROVAL_REQUEST = "mcp_approval_request"
+
+NO_IMAGES: Mapping[str, str] = {}
 
 _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml": "svg"}
 
@@ -185,13 +189,19 @@ def _begun_call(task: TaskNode, item: ToolCall) -> Json:
     return {"type": "function_call", **shown, "arguments": ""}
 
 
-def item_json(sources: Sources, task: TaskNode, key: EntryKey) -> Json:
-    """An item so far; at its end, as in `response.output_item.done`."""
+def item_json(
+    sources: Sources, task: TaskNode, key: EntryKey, images: Mapping[str, str] = NO_IMAGES
+) -> Json:
+    """An item so far; at its end, as in `response.output_item.done`.
+
+    `images` has `data:` URLs of images that are elsewhere, by their URLs.
+    """
     shown = begun(task, key)
     node = task.items[key[0]]
     if key[1] != ITEM:
         part = node.parts[key[1]]
-        return shown if part.is_open else {**shown, **_picture(part.image)}  # type: ignore[union-attr]
+        assert isinstance(part, ImageNode)
+        return shown if part.is_open else {**shown, **_picture(part.image, images)}
     if not node.is_open:
         shown["status"] = node.item.status
     if isinstance(node.item, Reasoning):
@@ -364,15 +374,18 @@ def image_format(image: Image) -> str:
     return _FORMATS.get(media_type.removeprefix("image/"), "png")
 
 
-def _picture(image: Image) -> Json:
-    """The end of an image. The API takes only base64, so a link becomes an error with the URL."""
+def _picture(image: Image, images: Mapping[str, str]) -> Json:
+    """The end of an image. The API takes only base64: an image elsewhere has a `url` of ours."""
+    url = image.image_url.url
+    if url in images:
+        image = Image(image_url=ImageUrl(url=images[url]))
     payload = inline_image(image)
     if payload is not None:
         return {"status": "completed", "result": payload, "output_format": image_format(image)}
-    url = image.image_url.url
-    message = f"The image is not inline: [image]({url})" if url else "There is no image."
-    error = {"type": "image_not_inline", "code": "image_not_inline", "message": message}
     # The AI SDK requires a string as the result of an image.
+    if url:
+        return {"status": "completed", "result": "", "url": url}
+    error = {"type": "no_image", "code": "no_image", "message": "There is no image."}
     return {"status": "failed", "result": "", "error": error}
 
 

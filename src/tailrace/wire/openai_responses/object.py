@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import sub
 from typing import Any
 
 from tailrace.core.approval_pauses import ITEM
+from tailrace.core.data_url import is_data_url
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo
+from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.openai_response import error_json, incomplete_details
-from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.state import ImageNode, TaskNode
 from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import (
@@ -23,8 +24,17 @@ from tailrace.history.inputs import (
     read_input,
 )
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import cut_short, item_json, sealed, unfinished
+from tailrace.wire.openai_responses.items import (
+    NO_IMAGES,
+    EntryKey,
+    cut_short,
+    item_json,
+    sealed,
+    unfinished,
+)
+from tailrace.wire.openai_responses.outputs import received_outputs
 from tailrace.wire.openai_responses.segments import (
+    OUTPUTS,
     answer_items,
     approval_items,
     entries,
@@ -39,6 +49,7 @@ from tailrace.wire.projection import (
     TokenCounts,
     is_client,
     is_cut,
+    structured_text,
     token_counts,
     usage_of_run,
 )
@@ -80,8 +91,17 @@ _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
-def response_object(state: State, segment: int | None = None) -> Json:
-    """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
+def response_object(
+    state: State,
+    segment: int | None = None,
+    begun: Collection[EntryKey] = (),
+    images: Mapping[str, str] = NO_IMAGES,
+) -> Json:
+    """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame.
+
+    `begun` are the entries that a stream has begun: the SDKs refuse its end without them. `images`
+    has `data:` URLs of images that are elsewhere, by their URLs.
+    """
     root = state.root
     if root is None:
         return {}
@@ -92,9 +112,9 @@ def response_object(state: State, segment: int | None = None) -> Json:
     shown["output"] = [
         unfinished(root, key)
         if is_left_open(state, segment, key)
-        else item_json(sources, root, key)
+        else item_json(sources, root, key, images)
         for key in entries(state, root, segment)
-        if key[1] != ITEM or not _is_withheld(state, segment, root.items[key[0]])
+        if not is_withheld(state, root, segment, key, begun)
     ]
     shown["output"] += approval_items(state, segment)
     tier = (usage_of_run(state) or {}).get("service_tier")
@@ -107,10 +127,33 @@ def response_object(state: State, segment: int | None = None) -> Json:
     elif root.ended:
         shown["usage"] = usage_json(state, segment)
         _end(shown, root)
-        shown["output"] += empty_answer(state, root, segment)
+        shown["output"] += [
+            *empty_answer(state, root, segment),
+            *structured_answer(state, root, segment),
+        ]
     if shown["status"] == "completed" and time is not None:
         shown["completed_at"] = int(time)
     return shown
+
+
+def structured_answer(state: State, root: TaskNode, segment: int | None) -> list[Json]:
+    """The structured output of a run as a message, if its last response has no other text."""
+    nodes = [root.items[index] for index, _ in entries(state, root, segment)]
+    text = structured_text(root, nodes)
+    if text is None:
+        return []
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    about = {"type": "message", "id": f"msg_{root.task_id}_output", "role": "assistant"}
+    return [{**about, "status": "completed", "content": [part]}]
+
+
+def linked_images(state: State, segment: int | None = None) -> list[str]:
+    """The URLs of the images of a response that are not inline."""
+    root = state.root
+    found = entries(state, root, segment) if root is not None else []
+    parts = [root.items[index].parts[block] for index, block in found if block != ITEM]  # type: ignore[union-attr]
+    urls = [part.image.image_url.url for part in parts if isinstance(part, ImageNode)]
+    return list(dict.fromkeys(url for url in urls if url and not is_data_url(url)))
 
 
 def empty_answer(state: State, root: TaskNode, segment: int | None) -> list[Json]:
@@ -125,10 +168,22 @@ def empty_answer(state: State, root: TaskNode, segment: int | None) -> list[Json
     return [{**message, "status": "incomplete", "content": []}]
 
 
-def _is_withheld(state: State, segment: int | None, node: ItemNode) -> bool:
-    """Whether a client must not see a call: its arguments are not complete."""
-    is_open = is_left_open(state, segment, (node.output_index, ITEM))
-    return is_cut(node) or (is_open and is_client(node.item))
+def is_withheld(
+    state: State,
+    root: TaskNode,
+    segment: int | None,
+    key: EntryKey,
+    begun: Collection[EntryKey] = (),
+) -> bool:
+    """Whether a client must not see an entry.
+
+    The arguments of a call are not complete. Or a call was unfinished at the end of its response:
+    the next response has it. OpenAI's tool runner stops at a server's call that is not complete.
+    """
+    node = root.items[key[0]]
+    if key[1] != ITEM or not is_left_open(state, segment, key):
+        return key[1] == ITEM and is_cut(node)
+    return is_client(node.item) or (isinstance(node.item, ToolCall) and key not in begun)
 
 
 def output_items(state: State) -> list[Json]:
@@ -136,6 +191,19 @@ def output_items(state: State) -> list[Json]:
     every = (response_object(state, segment) for segment in range(len(state.pauses) + 1))
     found = {item["id"]: item for response in every for item in response.get("output", ())}
     return list(found.values())
+
+
+def run_items(state: State) -> list[Json]:
+    """A run as items: its input, its output, and behind each call the output that it got."""
+    if state.root is None:
+        return []
+    outputs = {item["call_id"]: item for item in received_outputs(state)}
+    found: list[Json] = []
+    for item in (*input_items(state), *output_items(state)):
+        found.append(item)
+        if _kind(item) in _CALLS and _call_id(item) in outputs:
+            found.append(outputs.pop(_call_id(item)))
+    return found
 
 
 def compaction_object(state: State) -> Json:
@@ -171,7 +239,6 @@ def is_compaction(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == "compaction"
 
 
-_OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CALLS = ("function_call", "custom_tool_call", "mcp_call")
 
 
@@ -186,7 +253,7 @@ def outputs_of(given: Any) -> dict[str, str]:
     return {
         _call_id(item): f"input[{index}].call_id"
         for index, item in enumerate(items)
-        if _kind(item) in _OUTPUTS
+        if _kind(item) in OUTPUTS
     }
 
 
@@ -201,7 +268,7 @@ def _call_id(item: Json) -> str:
 def input_items(state: State, segment: int | None = None) -> list[Json]:
     """The input of a response as items, each with an id."""
     if segment:
-        return answer_items(state, segment)
+        return [*answer_items(state, segment), *received_outputs(state, segment)]
     root = state.root
     given = root.facts.get("input") if root is not None else None
     if root is None or given is None:

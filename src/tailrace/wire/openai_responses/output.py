@@ -6,7 +6,7 @@ before it. A call that people may be asked for is held back until it begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -119,6 +119,11 @@ class OutputEvents:
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def begun(self) -> Collection[EntryKey]:
+        """The entries that were announced."""
+        return self._index.keys()
+
     def before(self, root: TaskNode | None, event: Any) -> None:
         """Remember what the fold of this event will hide; None if it is of another task."""
         self._loose = {} if root is None else self._left_open(root, event)
@@ -153,6 +158,19 @@ class OutputEvents:
                     yield from self._part_done(root, place, part)
         if is_closed:
             yield from self._close(root, key)
+
+    def message(self, item: Json) -> ResponseEvents:
+        """A message behind all items, with a single text."""
+        index, [part] = len(self._index), item["content"]
+        begun = {**item, "status": "in_progress", "content": []}
+        yield "response.output_item.added", {"output_index": index, "item": begun}
+        where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        yield "response.content_part.added", {**where, "part": {**part, "text": ""}}
+        text = {**where, "logprobs": []}
+        yield "response.output_text.delta", {**text, "delta": part["text"]}
+        yield "response.output_text.done", {**text, "text": part["text"]}
+        yield "response.content_part.done", {**where, "part": part}
+        yield "response.output_item.done", {"output_index": index, "item": item}
 
     def hold(self, root: TaskNode) -> None:
         """Hold back the calls that have not begun, after a replay."""

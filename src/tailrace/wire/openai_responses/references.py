@@ -12,11 +12,16 @@ from typing import Any, NamedTuple
 
 from tailrace.core.fold import State
 from tailrace.core.state import TaskNode
-from tailrace.core.values import Json, list_of
+from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.inputs import read_input
 from tailrace.wire.openai_responses.items import APPROVAL_REQUEST
 from tailrace.wire.openai_responses.object import input_items, output_items
-from tailrace.wire.openai_responses.segments import is_own_approval
+from tailrace.wire.openai_responses.segments import (
+    APPROVAL_RESPONSE,
+    OUTPUTS,
+    answers_start,
+    is_own_approval,
+)
 
 BY_ITEMS: Json = {"previous_response_id": None}
 """The options of a run that continues another by its items: its request named no response."""
@@ -83,14 +88,42 @@ def continued(given: list[Any], items: list[Any], named: NamedItems) -> Continue
         run_id, state = named.runs[item["id"]]
         output = {one["id"]: one for one in output_items(state) if one["type"] != APPROVAL_REQUEST}
         end, seen = place, set[str]()
-        while end < len(given) and (ident := _id_in(output, given[end], items[end])) is not None:
-            seen.add(ident)
+        while end < len(given):
+            ident = _id_in(output, given[end], items[end])
+            if ident is not None:
+                seen.add(ident)
+            elif not _is_received(state, items[end]):
+                break
             end += 1
         if seen != output.keys() or not _goes_on(state.root, last, items[start:place]):
             break
         last, start = run_id, end
     # Something new has to follow: a run without input would be another answer to the same.
     return Continued(last, items[start:]) if items[start:] else Continued(None, items)
+
+
+def new_item(state: State, given: Any) -> int | None:
+    """The place of an item before the answers that the run does not have; None without one."""
+    root, items, start = state.root, list_of(given), answers_start(given)
+    assert root is not None
+    output = {item["id"] for item in output_items(state)}
+    known = [index for index, item in enumerate(items[:start]) if _is_known(root, output, item)]
+    first = known[-1] + 1 if known else 0
+    if not known and list(read_input(items[:start]))[-1:] == _asked(root)[-1:]:
+        return None
+    return first if first < start else None
+
+
+def _asked(root: TaskNode) -> list[Any]:
+    return list(read_input(root.facts.get("input")))
+
+
+def _is_known(root: TaskNode, output: set[str], item: Any) -> bool:
+    """Whether an item is of the run's output, or answers it."""
+    found = dict_of(item)
+    if found.get("type") in _CALLS and found.get("call_id") in root.calls:
+        return True
+    return found.get("id") in output or found.get("type") == APPROVAL_RESPONSE
 
 
 def named_run(state: State) -> str | None:
@@ -114,6 +147,13 @@ def _id_in(output: Mapping[str, Json], given: Any, item: Any) -> str | None:
             if all(item.get(name) == made.get(name) for name in fields):
                 return ident
     return None
+
+
+def _is_received(state: State, item: Any) -> bool:
+    """Whether an item is the output of a call that the run itself has got."""
+    assert state.root is not None
+    found = dict_of(item)
+    return found.get("type") in OUTPUTS and str(found.get("call_id")) in state.root.call_results
 
 
 def _goes_on(root: TaskNode | None, previous: str | None, given: list[Any]) -> bool:

@@ -2,8 +2,9 @@
 
 A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
 Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
-The request of a call stands for the call, which is held back until people have decided. Other items
-that were unfinished at the pause are incomplete there, and whole in the response after it.
+The request of a call stands for the call, which is held back until people have decided. Other calls
+that were unfinished at the pause are left out there, unless its stream has begun them. Other items,
+and those calls, are incomplete. All are whole in the response after it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from tailrace.wire.openai_responses.items import (
 from tailrace.wire.projection import model_name, server_name
 
 APPROVAL_RESPONSE = "mcp_approval_response"
+
+OUTPUTS = ("function_call_output", "custom_tool_call_output")
+"""The items with the output of a client's function."""
 
 _NUMBERED = re.compile(r"(.+)~([1-9][0-9]{0,6})", re.DOTALL)
 
@@ -205,20 +209,28 @@ class ApprovalResponse(msgspec.Struct):
     """The place of the item in the request."""
 
 
+def answers_start(given: Any) -> int:
+    """Where the answers at the end of an `input` begin: to approvals, and outputs of functions."""
+    items = list_of(given)
+    start = len(items)
+    while start and (_is_answer(items[start - 1]) or _kind(items[start - 1]) in OUTPUTS):
+        start -= 1
+    return start
+
+
 def approvals_of(given: Any) -> list[ApprovalResponse]:
     """The answers to approvals at the end of an `input`; earlier answers are history."""
-    items = list_of(given)
     found: list[ApprovalResponse] = []
-    for index, item in reversed(list(enumerate(items))):
+    for index, item in list(enumerate(list_of(given)))[answers_start(given) :]:
         if not _is_answer(item):
-            break
+            continue
         param = f"input[{index}]"
         try:
             found.append(msgspec.convert({**item, "param": param}, ApprovalResponse))
         except msgspec.ValidationError as error:
             message = f"An `mcp_approval_response` is wrong: {error}."
             raise CallerError(message, param=param) from error
-    return found[::-1]
+    return found
 
 
 def asks_itself(given: Any, answers: list[ApprovalResponse]) -> bool:
@@ -233,10 +245,11 @@ def asks_itself(given: Any, answers: list[ApprovalResponse]) -> bool:
     )
 
 
-def is_answered_inside(given: Any) -> bool:
-    """Whether an `input` has answers to approvals before other items."""
-    items = list_of(given)
-    return any(map(_is_answer, items)) and not _is_answer(items[-1])
+def answered_inside(given: Any) -> list[str]:
+    """The approvals that an `input` answers, if other items are behind all of its answers."""
+    if any(map(_is_answer, list_of(given)[answers_start(given) :])):
+        return []
+    return [str(item.get("approval_request_id")) for item in dicts_of(given) if _is_answer(item)]
 
 
 def without_approvals(given: Any) -> Any:
@@ -256,7 +269,11 @@ def is_own_approval(item: Any) -> bool:
 
 
 def _is_answer(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("type") == APPROVAL_RESPONSE
+    return bool(_kind(item) == APPROVAL_RESPONSE)
+
+
+def _kind(item: Any) -> Any:
+    return dict_of(item).get("type")
 
 
 def pause_of(state: State, ident: str) -> int | None:
