@@ -16,6 +16,7 @@ from anthropic import Anthropic, APIStatusError, AsyncAnthropic, MessageStream, 
 from anthropic.types import RawMessageStreamEvent
 
 from tailrace.core.fold import State
+from tailrace.core.values import json_text
 from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire.anthropic_messages import FORMAT
 from tests.clients.answering import Answers, answering
@@ -64,7 +65,11 @@ def texts_of(view: Any) -> list[str]:
                 found.append("[image]" if url.startswith("data:") else f"![image]({url})")
             else:
                 found.append(block.get("text") or block.get("refusal") or "")
-    return sorted(text for text in found if text)
+    texts = sorted(text for text in found if text)
+    output = view.get("structured_output")
+    if output is not None and not texts and view["status"] == "completed":
+        return [json_text(output["value"])]  # the clients read the answer as a text only
+    return texts
 
 
 def thoughts_of(view: Any) -> list[list[str]]:

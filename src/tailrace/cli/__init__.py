@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import signal
@@ -13,6 +14,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 UNTIL_STOPPED = ("serve", "worker", "proxy", "demo")
 """Commands that run until a stop signal, and end with 0 after it."""
+
+EXIT_SECONDS = 2.0
+"""How long the functions that are registered for the exit may take after a stop signal."""
 
 DRAWING_SECONDS = 2.0
 """How long a command that ends waits for a terminal that does not read."""
@@ -49,11 +53,21 @@ def _end_at_stop_signals() -> None:
 
 
 def _end(_number: int, _frame: Any) -> NoReturn:
-    # Not by an exception: the code that is imported now may catch it.
-    try:
-        with suppress(Exception):
-            atexit._run_exitfuncs()  # they remove temporary folders
-            sys.stdout.flush()
-            sys.stderr.flush()
-    finally:
-        os._exit(0)
+    # Not by an exception: the code that is imported now may catch it. And in a thread of its own:
+    # the interrupted code may hold a lock that a function at the exit needs.
+    atexit.unregister(signal.signal)  # only the main thread may call it
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    ended = _thread.allocate_lock()
+    ended.acquire()
+    _thread.start_new_thread(_run_exit_functions, (ended,))
+    ended.acquire(timeout=EXIT_SECONDS)
+    os._exit(0)
+
+
+def _run_exit_functions(ended: _thread.LockType) -> None:
+    with suppress(Exception):
+        atexit._run_exitfuncs()  # they remove temporary folders
+        sys.stdout.flush()
+        sys.stderr.flush()
+    ended.release()

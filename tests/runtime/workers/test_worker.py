@@ -448,9 +448,10 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
 async def test_a_worker_whose_call_waited_for_the_store_leaves_lost_runs_to_their_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, back = asyncio.Event(), asyncio.Event()
+    begun, waiting, back = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def agent(_: Task) -> None:
+        begun.set()
         await back.wait()
 
     store = CountingStore(SqliteStore(tmp_path / "log.db"))
@@ -463,8 +464,8 @@ async def test_a_worker_whose_call_waited_for_the_store_leaves_lost_runs_to_thei
             await back.wait()
             return await letters(*given)
 
-        run_id = await runs.start("a", "?")
-        await until(lambda: worker_of(runs).runs == [run_id])
+        await runs.start("a", "?")
+        await begun.wait()  # from now on only the worker looks for letters
         monkeypatch.setattr(runs.store, "letters", late)
         await waiting.wait()
         await asyncio.sleep(LEASE)  # longer than half a lease: that is the point
