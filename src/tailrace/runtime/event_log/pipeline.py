@@ -379,12 +379,15 @@ class Pipeline:
             if self._writing is not None:
                 await self._writing
 
-    def _plan(self, *, awaited: bool = False) -> None:
-        """Decide when the waiting events are written; `awaited` if a caller waits in `drain`."""
+    def _plan(self, *, awaited: bool = False, has_come: bool = True) -> None:
+        """Decide when the waiting events are written.
+
+        `awaited` if a caller waits in `drain`; `has_come` if an event has come just now.
+        """
         now, due = time.monotonic(), self._begun + self._window
         if not self._crowded and awaited:
             due = now
-        elif self._crowded and not awaited and now < due:
+        elif self._crowded and not awaited and (now < due or not has_come):
             due = self._begun + LATE_SECONDS
         if due <= now:
             self._begin_next()
@@ -429,7 +432,8 @@ class Pipeline:
         self._window = SHORT_WINDOW_SECONDS if is_slow else WINDOW_SECONDS
         self._begun, self._crowded = begun, runs >= CROWDED_RUNS
         if self._dirty and not self._is_next:
-            self._plan(awaited=any(emitter.awaited for emitter in self._dirty))
+            awaited = any(emitter.awaited for emitter in self._dirty)
+            self._plan(awaited=awaited, has_come=False)
 
     def _write_now(self, taken: list[Taken]) -> float | None:
         """Write without a wait, if the store can; how long it took, or None."""
