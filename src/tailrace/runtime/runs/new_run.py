@@ -22,8 +22,8 @@ RUN_PREFIX = "run_"
 def first_epoch() -> int:
     """The epoch of a run's first event, a number of ten digits.
 
-    It differs from run to run, so that a cursor of another run is not accepted: also not of a
-    deleted run with the same id.
+    It differs from run to run, so that a cursor of another run is not accepted. The other run may
+    be a deleted run with the same id.
     """
     return 10**9 + secrets.randbits(32)
 
