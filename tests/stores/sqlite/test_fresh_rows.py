@@ -73,6 +73,20 @@ async def test_rows_that_an_earlier_process_left_are_moved_too(
     await second.close()
 
 
+async def test_damaged_rows_that_an_earlier_process_left_stay_damaged(path: Path) -> None:
+    first = await SqliteStore.open(path)
+    await created(first, "a")
+    await written(first, batch("a", 2))
+    await written(first, batch("a", 3))
+    await first.close()
+    execute(path, "update fresh set public = cast('{}' as blob) where first_seq = 3")
+    second = await SqliteStore.open(path)
+    await second._sweep()
+    with pytest.raises(StorageError, match="checksum"):
+        await numbers(second, "a")
+    await second.close()
+
+
 async def test_rows_of_another_process_are_read_and_moved(
     store: SqliteStore, path: Path, reads: list[int]
 ) -> None:

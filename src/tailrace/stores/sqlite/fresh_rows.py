@@ -43,6 +43,11 @@ class FreshRows:
         self._version = _data_version(db)  # before the rows: a later write must show
         found = db.execute("select * from fresh order by rowid").fetchall()
         self._rows = [as_row(values) for values in found]
+        try:
+            for row in self._rows:
+                row.verify()
+        except StorageError:  # a sweep must not give damaged bytes a valid checksum
+            self._rows, self._version = [], None
 
     def add(self, rows: list[Row]) -> None:
         """Note rows that were written to the table."""

@@ -113,7 +113,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
     def close(self, reason: str) -> list[Frame]:
         """An error, because some clients take a stream that just stops for success.
 
-        Its code is none of a failed run: this run goes on, perhaps when people have answered. A
+        Failed runs have other codes: this run goes on, perhaps when people have answered. A
         `finish_reason` would be a mistake: SDKs take `length` for the limit of a model.
         """
         if self._over:
