@@ -316,7 +316,7 @@ async def test_leases_are_extended_after_a_run_was_lost_before_its_agent_began(
 
     async with process(SqliteStore(tmp_path / "log.db"), {"a": agent}) as runs:
         store, worker = runs.store, worker_of(runs)
-        extend, snapshot = store.extend, store.snapshot
+        extend, read = store.extend, store.read_private
 
         async def counted(*given: Any) -> set[str]:
             extended.set()
@@ -325,11 +325,11 @@ async def test_leases_are_extended_after_a_run_was_lost_before_its_agent_began(
         async def slowly(*given: Any) -> Any:
             reading.set()
             await lost.wait()
-            return await snapshot(*given)
+            return await read(*given)
 
         first = await runs.start("a", "?")
         await until(lambda: called == [first])
-        monkeypatch.setattr(store, "snapshot", slowly)
+        monkeypatch.setattr(store, "read_private", slowly)
         second = await runs.start("a", "?")
         await reading.wait()
         assert await store.take_over(second, "thief", 60.0) is not None
@@ -383,7 +383,44 @@ async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
         assert [event async for batch in runs.follow(run_id) for event in batch]
         counts = Counter(name for name, _ in store.calls)
     names = ("snapshot", "read_private", "read_lines", "info", "heads", "read")
-    assert {name: counts[name] for name in names} == dict.fromkeys(names, 1)
+    assert {name: counts[name] for name in names} == {**dict.fromkeys(names, 1), "snapshot": 0}
+
+
+async def test_a_new_run_costs_the_other_runs_nothing(tmp_path: Path) -> None:
+    store = CountingStore(SqliteStore(tmp_path / "log.db"))
+    runs = runs_of(store, AGENTS, worker=False)
+    worker = Worker(store, runs.bus, AGENTS, name="w", poll=60.0)
+    worker.start()
+    try:
+        await until(lambda: _count(store, "claim") == 1)
+        for number in range(3):
+            await runs.start("endless", "?", run_id=f"run_{number}")
+            await until(lambda: len(worker.runs) == number + 1)  # noqa: B023
+        await until(lambda: _count(store, "letters") == 3)
+        assert [args for name, args in store.calls if name == "letters"] == [
+            ([f"run_{number}"],) for number in range(3)
+        ]
+        await runs.cancel("run_1")
+        await until(lambda: worker.runs == ["run_0", "run_2"])
+    finally:
+        await worker.stop()
+
+
+async def test_a_lost_hint_is_made_up_for_although_other_hints_come(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "log.db")
+    runs = runs_of(store, AGENTS, worker=False)
+    worker = Worker(store, runs.bus, AGENTS, name="w")
+    worker.start()
+    try:
+        await runs.start("endless", "?", run_id="run_1")
+        await until(lambda: worker.runs == ["run_1"])
+        await store.post("run_1", "cancel", b"{}")  # without a hint
+        async with asyncio.timeout(10):
+            while worker.runs:
+                wakeups.wake(runs.bus, wakeups.WORKERS, "run_2")
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.stop()
 
 
 async def test_a_hint_that_its_own_process_sends_lets_a_worker_look_once(tmp_path: Path) -> None:

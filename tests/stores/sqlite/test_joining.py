@@ -12,7 +12,6 @@ import pytest
 
 from tailrace.stores.rows import JOINED_BYTES, Row
 from tailrace.stores.sqlite import batches, fresh_rows
-from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack
 from tailrace.stores.sqlite.fresh_rows import gather, sweep
 from tailrace.stores.sqlite.store import SqliteStore
@@ -20,11 +19,7 @@ from tailrace.testing.store_kit.setup import batch, created, numbers, written
 from tests.stores.sqlite.files import execute
 
 
-@pytest.mark.parametrize("quick", [0, 64], ids=["on the thread", "on the loop"])
-async def test_repacking_makes_few_rows(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, quick: int
-) -> None:
-    monkeypatch.setattr(log_store, "QUICK_ROWS", quick)
+async def test_repacking_makes_few_rows(store: SqliteStore, path: Path) -> None:
     await created(store, "r")
     for seq in range(2, 60):
         await written(store, batch("r", seq))

@@ -52,7 +52,7 @@ def end_fork(state: State) -> None:
 
 async def _folded(store: Store, run_id: str, last: int | None) -> State:
     """Fold the run's log up to event `last`, or to its end. A thread folds a long run."""
-    found = await store.snapshot(run_id, last)
+    found = await store.snapshot(run_id, last) if last != 1 else None  # it is not worth one yet
     saved = found.state if found is not None else None
     weight = 0 if saved is None else unpacked_size(saved)
     state = await _worked(weight, partial(restored, saved))

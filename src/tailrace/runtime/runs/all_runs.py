@@ -308,7 +308,7 @@ class Runs:
 
     def _wake_workers(self, run_id: str) -> None:
         if self.worker is not None:
-            self.worker.wake()
+            self.worker.wake(run_id)
         wakeups.wake(self.bus, wakeups.WORKERS, run_id)
 
     async def latest(self, thread_id: str) -> RunInfo | None:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.core.events import Recorded
@@ -54,6 +54,13 @@ for people do not count. Each of them keeps its agent and its state in memory.
 
 CLAIM_AT_ONCE = 32
 
+FREE_SLOT_SECONDS = 0.01
+"""How long after a run's end a worker looks for another run, unless it has no free slot. The ends
+of many runs share a look."""
+
+RECENT_SECONDS = 0.1
+"""A store that has answered within this time need not be asked whether it is there."""
+
 FIRST_GO_SECONDS = 5.0
 """How long a parked run is reserved for its worker after a letter, at least."""
 
@@ -70,6 +77,10 @@ STOP_SECONDS = 5.0
 """How long a worker that stops may take to close and release its runs."""
 
 logger = logging.getLogger("tailrace")
+
+_Look = Literal["parked", "new", "live"]
+_ALL: frozenset[_Look] = frozenset(get_args(_Look))
+"""What a worker looks for: parked runs that a letter woke, runs to claim, letters of live runs."""
 
 
 class Worker:
@@ -109,6 +120,10 @@ class Worker:
         self._to_join: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
         """Runs whose rows are joined, each with the `extra` of a log line."""
         self._awake = asyncio.Event()
+        self._due: set[_Look] = set()
+        self._hinted: set[str] = set()
+        """Runs that may be new, or may have letters."""
+        self._slot_freed: asyncio.TimerHandle | None = None
         self._subscription: Subscription | None = None
         self._watchdog: Watchdog | None = None
         self._exit_guard: ExitGuard | None = None
@@ -116,6 +131,7 @@ class Worker:
         self._drain_by = math.inf
         self._warned_at = -math.inf
         self._no_answer_since: float | None = None
+        self._answered_at = -math.inf
         self._claim_lost_from = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -144,8 +160,12 @@ class Worker:
         self._exit_guard = ExitGuard()
         self._watchdog = Watchdog(self._renew, self._agent_of, every=self._lease / 3)
 
-    def wake(self) -> None:
-        """Look for runs and letters now."""
+    def wake(self, run_id: str | None = None) -> None:
+        """Look for runs and letters now; with `run_id`, only as far as this run may need it."""
+        if run_id is None:
+            self._due |= _ALL
+        else:
+            self._hinted.add(run_id)
         self._awake.set()
 
     async def drain(self, grace: float) -> None:
@@ -189,21 +209,32 @@ class Worker:
             self._exit_guard.close()
 
     def _hear(self, hints: list[Recorded]) -> None:
-        if hints:  # an empty list means lost hints; the next poll finds the work
-            self.wake()
+        for hint in hints:  # an empty list means lost hints; the next poll finds the work
+            self.wake(hint.event.task_id)
 
     async def _look(self) -> None:
-        """Claim waiting runs and read letters, after each hint and every `poll` seconds."""
+        """Claim waiting runs and read letters, after each hint and every `poll` seconds.
+
+        A hint names its run, so that a new run costs the others nothing.
+        """
+        poll_at = -math.inf
         while True:
             self._awake.clear()
+            due = self._due | {self._look_for(run_id) for run_id in self._hinted}
+            self._due, self._hinted = set(), set()
+            if time.monotonic() >= poll_at:
+                due, poll_at = set(_ALL), time.monotonic() + self._poll
             try:
                 began = time.monotonic()
-                await self._unpark()
+                if "parked" in due:
+                    await self._unpark()
                 self._note_late_answer(began)
-                await self._claim()
+                if "new" in due:
+                    await self._claim()
                 began = time.monotonic()
-                await self._read_letters()
-                await self._park()
+                if due - {"new"}:
+                    await self._read_letters()
+                    await self._park()
                 self._note_late_answer(began)
             except StorageError as error:
                 self._note_no_answer()
@@ -211,8 +242,14 @@ class Worker:
             except Exception:
                 logger.exception("worker %s failed to look for runs", self.name)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll):
+                async with asyncio.timeout(poll_at - time.monotonic()):
                     await self._awake.wait()
+
+    def _look_for(self, run_id: str) -> _Look:
+        """Which look finds what a hint means."""
+        if run_id in self._live:
+            return "live"
+        return "parked" if run_id in self._parked else "new"
 
     async def _claim(self) -> None:
         free = self._max_runs - len(self._live)
@@ -223,6 +260,7 @@ class Worker:
         limit = min(max(free // 2, 1), CLAIM_AT_ONCE)
         agents, held = list(self._agents), list(self._live)
         claims = await self._store.claim(self.name, agents, self._lease, limit, held, free, lost)
+        self._answered_at = time.monotonic()
         self._metrics.claims += len(claims)
         self._metrics.takeovers += sum(claim.attempt > 1 and claim.lost for claim in claims)
         if claims:
@@ -236,7 +274,14 @@ class Worker:
             self._working.add(task)
             task.add_done_callback(self._working.discard)
         if len(claims) == limit:
-            self.wake()  # there may be more
+            self._look_for_new()  # there may be more
+
+    def _look_for_new(self) -> None:
+        if self._slot_freed is not None:
+            self._slot_freed.cancel()
+            self._slot_freed = None
+        self._due.add("new")
+        self._awake.set()
 
     def _is_from_outside(self, error: BaseException) -> bool:
         return self._exit_guard is not None and self._exit_guard.is_from_outside(error)
@@ -263,11 +308,12 @@ class Worker:
         has answered: a late claim could take effect without a worker that knows of it.
         """
         had_no_answer = self._no_answer_since is not None
-        self._note_no_answer()
-        await (self._store.check() if had_no_answer else self._store.woken(self.name))
-        since, self._no_answer_since = self._no_answer_since, None
-        if since is not None:
-            self._note_late_answer(since)
+        if had_no_answer or time.monotonic() - self._answered_at > RECENT_SECONDS:
+            self._note_no_answer()
+            await (self._store.check() if had_no_answer else self._store.woken(self.name))
+            since, self._no_answer_since = self._no_answer_since, None
+            if since is not None:
+                self._note_late_answer(since)
         return time.monotonic() >= self._claim_lost_from
 
     def _note_late_answer(self, since: float) -> None:
@@ -304,7 +350,7 @@ class Worker:
         if not self._live:
             self._idle.set()
         if parked:
-            self.wake()  # there are free slots
+            self._look_for_new()  # there are free slots
 
     async def _unpark(self) -> None:
         """Take back parked runs that a letter woke, or that continue without a letter."""
@@ -324,7 +370,7 @@ class Worker:
         live = self._parked.get(run_id)
         if live is not None and not live.waits_for_people:
             self._going_on.add(run_id)
-        self.wake()
+        self.wake(run_id)
 
     async def _keep(self) -> None:
         """Extend the leases three times as often as needed, so that two failures cost nothing.
@@ -410,7 +456,11 @@ class Worker:
             live.leave()
             if not self._live:
                 self._idle.set()
-            self.wake()
+            if len(self._live) + 1 >= self._max_runs:
+                self._look_for_new()
+            elif self._slot_freed is None:
+                loop = asyncio.get_running_loop()
+                self._slot_freed = loop.call_later(FREE_SLOT_SECONDS, self._look_for_new)
 
     async def _prepare(self, live: ClaimedRun) -> None:
         """Read the run's state, and start, continue or end the run."""

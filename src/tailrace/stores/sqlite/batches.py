@@ -317,18 +317,14 @@ def read_private(
     return hidden
 
 
-def plan(
-    db: apsw.Connection, run_id: str, *, ended: bool, most: int | None = None
-) -> list[tuple[int, int]]:
-    """Which rows of a run to join. Raises `TakesLong` if it has more than `most` rows."""
+def plan(db: apsw.Connection, run_id: str, *, ended: bool) -> list[tuple[int, int]]:
+    """Which rows of a run to join."""
     sizes: list[Any] = db.execute(
         "select first_seq, last_seq, epoch, iif(unpacked is null,"
         " length(public) + coalesce(length(private), 0), null)"
-        " from batches where run_id = ? order by first_seq limit ?",
-        (run_id, -1 if most is None else most + 1),
+        " from batches where run_id = ? order by first_seq",
+        (run_id,),
     ).fetchall()
-    if most is not None and len(sizes) > most:
-        raise TakesLong("The run has many rows.")
     return packs(sizes, ended=ended)
 
 
@@ -371,6 +367,14 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: 
     older = "select 1 from used where name = ? and until > unixepoch('subsec')"
     make_dense = db.execute(older, (DENSE_FROM,)).fetchone() is None
     return joined([Row(*row) for row in found], ended=ended, make_dense=make_dense)
+
+
+def first_pack(
+    db: apsw.Connection, run_id: str, *, ended: bool
+) -> tuple[list[tuple[int, int]], Row | None]:
+    """Which rows of a run to join, and the first of them joined: most runs have no others."""
+    found = plan(db, run_id, ended=ended)
+    return found, pack(db, run_id, *found[0], ended=ended) if found else None
 
 
 def put_pack(db: apsw.Connection, run_id: str, row: Row | None, *, is_joined: bool = False) -> None:

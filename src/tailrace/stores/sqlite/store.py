@@ -58,7 +58,6 @@ QUICK_BYTES = 32 * 1024
 """Writes up to this size are committed on the event loop, if the disk need not be waited for."""
 
 QUICK_RUNS = 8
-QUICK_ROWS = 64
 QUICK_EVENTS = 64
 QUICK_ROW_BYTES = 1024 * 1024
 """Reads up to these sizes are done on the event loop. A row of this size is unpacked in a third of
@@ -285,16 +284,16 @@ class SqliteStore:
             await self._sweep()
         if has_old_snapshots:
             await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
-        plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
         pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
-        packs = await self._read(plan, partial(plan, most=QUICK_ROWS))
-        for first, last in packs:
-            row = await self._reader.call(partial(pack, first_seq=first, last=last))
-            is_joined = has_ended and (first, last) == packs[-1]
+        first_pack = partial(batches_of.first_pack, run_id=run_id, ended=has_ended)
+        packs, row = await self._reader.call(first_pack)
+        for number, (first, last) in enumerate(packs):
+            if number:
+                await asyncio.sleep(PACK_PAUSE)
+                row = await self._reader.call(partial(pack, first_seq=first, last=last))
+            is_joined = has_ended and number + 1 == len(packs)
             put = partial(batches_of.put_pack, run_id=run_id, row=row, is_joined=is_joined)
             await self._write(put, put if row is None or len(row.public) <= QUICK_BYTES else None)
-            if (first, last) != packs[-1]:
-                await asyncio.sleep(PACK_PAUSE)
         if has_ended and not packs:
             put = partial(batches_of.put_pack, run_id=run_id, row=None, is_joined=True)
             await self._write(put, put)
