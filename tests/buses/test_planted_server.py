@@ -12,7 +12,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Event, Notice, Private, Recorded
 from tailrace.ports import Bus, Subscription
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 from tailrace.testing import bus_kit
 from tailrace.testing.bus_kit import ServerBusKit
 

@@ -23,8 +23,9 @@ from tailrace.core.errors import StorageError, StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.ports import Batch
 from tailrace.runtime.agents.functions import NamedAgents, restartable
-from tailrace.runtime.event_log import pipeline
-from tailrace.runtime.event_log.pipeline import Pipeline, Taken
+from tailrace.runtime.event_log import emitter
+from tailrace.runtime.event_log.emitter import Taken
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import worker
@@ -147,7 +148,7 @@ def _hold_little() -> None:
         (fanout, "HISTORY_EVENTS", 16),
         (fanout, "LINES_AT_ONCE", 16),
         (follow, "LINES_AT_ONCE", 16),
-        (pipeline, "BATCHES_TO_JOIN", 8),
+        (emitter, "BATCHES_TO_JOIN", 8),
         (worker, "TIDY_SECONDS", 0.2),
         (fresh_rows, "SWEEP_ROWS", 48),
     ):

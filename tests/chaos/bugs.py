@@ -17,9 +17,10 @@ from tailrace.core.events import TERMINAL, Event, Private, Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.core.text_limits import PartBound
 from tailrace.ports import Batch
-from tailrace.runtime.event_log import pipeline as pipelines
+from tailrace.runtime.event_log import emitter as emitters
+from tailrace.runtime.event_log.emitter import Emitter, Taken
 from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
-from tailrace.runtime.event_log.pipeline import Emitter, Pipeline, Taken
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers.fanout import Stream
 from tailrace.runtime.workers.claimed_run import ClaimedRun
 from tailrace.runtime.workers.worker import Worker
@@ -143,7 +144,7 @@ def private_on_the_wire() -> None:
                 return public
             return public[:-1] + b',"private":' + encode_private(private) + b"}"
 
-        setattr(pipelines, "encode_event", leaky)  # noqa: B010
+        setattr(emitters, "encode_event", leaky)  # noqa: B010
         honest(self, event, private)
 
     honest = Emitter.emit

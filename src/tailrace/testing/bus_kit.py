@@ -29,7 +29,8 @@ from tailrace.core.events import (
     recorded,
 )
 from tailrace.ports import Batch, Bus, Subscription
-from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log.emitter import Emitter
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.testing.waiting import until
 
 DEADLINE = 30.0

@@ -31,8 +31,9 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.snapshot import save
 from tailrace.ports import Batch, NewRun
-from tailrace.runtime.event_log import pipeline as pipelines
-from tailrace.runtime.event_log.pipeline import LAST_SNAPSHOT_BYTES, Emitter, Pipeline
+from tailrace.runtime.event_log import emitter as emitters
+from tailrace.runtime.event_log.emitter import LAST_SNAPSHOT_BYTES, Emitter
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers.follow import look_at
 from tailrace.runtime.tasks.task import Task
 from tailrace.stores.sqlite.store import SqliteStore
@@ -78,8 +79,8 @@ def begin(emitter: Emitter) -> None:
 async def test_the_rows_of_a_fast_run_are_joined_after_fewer_batches(
     log: SqliteStore, monkeypatch: pytest.MonkeyPatch, events: int, batches: int
 ) -> None:
-    monkeypatch.setattr(pipelines, "BATCHES_TO_JOIN", 12)
-    monkeypatch.setattr(pipelines, "FAST_BATCHES_TO_JOIN", 3)
+    monkeypatch.setattr(emitters, "BATCHES_TO_JOIN", 12)
+    monkeypatch.setattr(emitters, "FAST_BATCHES_TO_JOIN", 3)
     emitter = writer(Pipeline(log, LocalBus()))
     joined: list[int] = []
     emitter.on_many_batches = lambda _: joined.append(emitter.state.sequence_number)
@@ -322,7 +323,7 @@ async def test_a_reader_of_a_resting_run_does_not_wait_for_its_rest(
 async def test_a_run_in_many_small_batches_is_reported(
     log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.event_log.pipeline.BATCHES_TO_JOIN", 4)
+    monkeypatch.setattr("tailrace.runtime.event_log.emitter.BATCHES_TO_JOIN", 4)
     emitter = writer(Pipeline(log, LocalBus()))
     runs: list[str] = []
     emitter.on_many_batches = runs.append
@@ -570,7 +571,7 @@ async def test_a_place_beyond_the_end_is_the_end(log: SqliteStore) -> None:
 async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_drain(
     log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(emitters, "MAX_WAITING_BYTES", 100_000)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
     task = Task(emitter, RUN)
@@ -592,7 +593,7 @@ async def test_what_the_store_has_not_taken_counts_too(
     log: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent that lets others run, but never waits for the log, fills the memory as well."""
-    monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(emitters, "MAX_WAITING_BYTES", 100_000)
     slow = asyncio.Event()
     append = log.append
 

@@ -17,7 +17,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.core.log_lines import LogLines
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 from tailrace.runtime.followers import tail as tails
 from tailrace.runtime.followers.fanout import Stream, Streams, WriteNow
 from tailrace.runtime.followers.follow import Reader

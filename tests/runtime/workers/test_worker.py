@@ -31,7 +31,7 @@ from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.functions import AgentFunction, restartable
 from tailrace.runtime.diagnostics import crash_points
 from tailrace.runtime.event_log import wakeups
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 from tailrace.runtime.followers import tail
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
@@ -629,7 +629,7 @@ async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> N
 async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.event_log.pipeline.BATCHES_TO_JOIN", 8)
+    monkeypatch.setattr("tailrace.runtime.event_log.emitter.BATCHES_TO_JOIN", 8)
     monkeypatch.setattr("tailrace.runtime.workers.worker.TIDY_SECONDS", 0.01)
     go_on = asyncio.Event()
 

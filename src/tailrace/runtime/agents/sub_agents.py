@@ -23,7 +23,7 @@ from tailrace.runtime.agents.functions import call_agent, unknown_agent
 from tailrace.runtime.agents.limits import named
 from tailrace.runtime.diagnostics.failures import ToolError, failure
 from tailrace.runtime.diagnostics.telemetry import invoke_agent
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 from tailrace.runtime.tasks.call_writer import PendingCall
 from tailrace.runtime.tasks.sub_agent_answer import (
     announce_imports,

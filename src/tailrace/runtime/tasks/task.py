@@ -45,7 +45,7 @@ from tailrace.core.tool_output import plain_json
 from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import last_question
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 from tailrace.runtime.tasks.blobs import blob_loader
 from tailrace.runtime.tasks.call_writer import CallWriter, PendingCall, error_info
 from tailrace.runtime.tasks.task_sink import TaskSink

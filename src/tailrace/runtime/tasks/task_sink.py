@@ -9,7 +9,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import TailraceError
 from tailrace.core.event_sink import StateSink
 from tailrace.core.references import ReferencePool
-from tailrace.runtime.event_log.pipeline import Emitter
+from tailrace.runtime.event_log.emitter import Emitter
 
 
 class TaskSink(StateSink):

@@ -12,8 +12,10 @@ from tailrace.core.events import OutputItemAdded, OutputItemDone, TaskAttempt
 from tailrace.core.items import Message
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime.event_log import pipeline, store_retry
-from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log import emitter as emitters
+from tailrace.runtime.event_log import store_retry
+from tailrace.runtime.event_log.emitter import Emitter
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers import tail
 from tailrace.runtime.followers.follow import Reader
 from tailrace.testing.follow_kit.setup import (
@@ -118,7 +120,7 @@ class ReaderTests(FollowTests):
         self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch, *, snapshot: bool
     ) -> None:
         if snapshot:  # after each event
-            monkeypatch.setattr(pipeline, "MIN_SNAPSHOT_BYTES", 1)
+            monkeypatch.setattr(emitters, "MIN_SNAPSHOT_BYTES", 1)
         reader = Reader(store, bus)
         emitter = await begun(store, bus)
         item = Message(id="m", role="assistant", block_list=[])

@@ -20,7 +20,8 @@ from tailrace.ports import Bus, NewRun, Store, Subscription
 from tailrace.ports.bus import OpenBus
 from tailrace.ports.store import OpenStore
 from tailrace.runtime.agents.functions import AgentFunction
-from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
+from tailrace.runtime.event_log.emitter import Emitter
+from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers.follow import Reader
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.testing.waiting import until
