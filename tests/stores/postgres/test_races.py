@@ -11,6 +11,7 @@ from tailrace.core.errors import (
     SeqConflict,
 )
 from tailrace.ports import Batch
+from tailrace.stores.postgres import pool
 from tailrace.stores.postgres.store import PostgresStore
 from tailrace.testing.waiting import until
 from tests.stores.postgres.runs import LEASE, batch, event, made, new, whole
@@ -70,6 +71,33 @@ async def test_groups_that_name_the_same_runs_in_any_order_never_deadlock(
         assert answers == [[None] * 10] * 3
         assert lost == set()
     assert await deadlocks(outsider) == before
+
+
+async def test_a_process_that_stops_inside_a_transaction_keeps_no_other_out(
+    postgres_url: str, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(other, new("r"))
+    monkeypatch.setattr(pool, "STUCK_SECONDS", 0.5)
+    stopped = await PostgresStore.open(postgres_url)
+    tries, locked, goes_on = 0, asyncio.Event(), asyncio.Event()
+
+    async def work(db: Any) -> None:
+        nonlocal tries
+        tries += 1
+        await db.execute(stopped._sql("select * from @runs for update"))
+        locked.set()
+        await goes_on.wait()
+        await db.execute(stopped._sql("update @runs set last_letter = last_letter"))
+
+    working = asyncio.create_task(stopped._transaction(work))
+    await locked.wait()
+    assert await other.claim("w", ["a"], LEASE, 1) == []
+    await asyncio.sleep(1.0)
+    assert len(await other.claim("w", ["a"], LEASE, 1)) == 1
+    goes_on.set()
+    await working
+    assert tries == 2
+    await stopped.close()
 
 
 async def deadlocks(outsider: Any) -> int:

@@ -26,6 +26,11 @@ CLOSE_WITHIN = 1.0
 IDLE_SECONDS = 300.0
 """A connection that was idle for longer is closed: a firewall may have dropped it."""
 
+STUCK_SECONDS = 3.0
+"""A transaction whose process is silent for longer is ended by the server. The process may be
+stopped or cut off, and its locks would keep the next worker of a run out. If it comes back, it
+repeats the transaction."""
+
 LONGEST_PAUSE = 1.0
 
 
@@ -73,6 +78,7 @@ class PostgresPool:
             TimeoutError,
             pg.PostgresConnectionError,
             pg.AdminShutdownError,
+            pg.IdleInTransactionSessionTimeoutError,  # see STUCK_SECONDS
             pg.CrashShutdownError,
             pg.CannotConnectNowError,
             pg.InsufficientResourcesError,  # too many connections, a full disk
@@ -292,12 +298,15 @@ def _driver() -> Any:
 
 
 async def _prepare(db: Any) -> None:
-    """Make PostgreSQL use the indexes.
+    """Make PostgreSQL use the indexes, and end transactions that are stuck.
 
     A statement is planned once per connection. Planned while a table is small, it would read the
     whole table from then on. JIT compilation takes longer than our statements run.
     """
-    await db.execute("set enable_seqscan = off; set jit = off; set application_name = 'tailrace'")
+    await db.execute(
+        "set enable_seqscan = off; set jit = off; set application_name = 'tailrace';"
+        f" set idle_in_transaction_session_timeout = {STUCK_SECONDS * 1000:.0f}"
+    )
 
 
 def _terminate(connecting: asyncio.Task[Any]) -> None:
