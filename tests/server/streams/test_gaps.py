@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import secrets
@@ -15,13 +16,17 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
+from tailrace.core.errors import StorageError
+from tailrace.core.events import TaskInputRequired
 from tailrace.core.run_object import client_view
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import SseEvent, SseParser
+from tailrace.runtime.followers import tail
 from tailrace.runtime.runs.new_run import first_epoch
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import recovery
 from tailrace.server.streams.resume_point import read_thread_cursor
+from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.thread_stream import ThreadStream
 from tailrace.wire.base import Cursor, ThreadFormat, in_run
 from tailrace.wire.formats import FORMATS
@@ -36,6 +41,12 @@ async def agent(task: Task) -> None:
 
 
 async def asks(task: Task) -> None:
+    await task.ask("Which city?")
+
+
+async def talks_and_asks(task: Task) -> None:
+    for _ in range(5):
+        task.say("It is rainy.")
     await task.ask("Which city?")
 
 
@@ -54,6 +65,7 @@ async def hesitant(task: Task) -> None:
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     agents = {"a": agent, "hesitant": hesitant, "asks": asks, "careful": careful}
+    agents["talks and asks"] = talks_and_asks
     made = Tailrace(agents, tmp_path / "log.db")
     async with made.running():
         yield made
@@ -395,3 +407,40 @@ async def test_a_cursor_of_a_deleted_run_is_not_one_of_the_next_run_with_its_id(
         found = await frames(client, "run_again", format=wire, after=cursor)
         gap = json.loads(found[0].data)
         assert gap.get("reason", gap.get("data", {}).get("reason")) == "epoch"
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_a_deleted_run_that_is_still_followed_is_not_mixed_into_the_next_run_with_its_id(
+    app: Tailrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, snapshot: bool
+) -> None:
+    monkeypatch.setattr(tail, "POLL_SECONDS", 60.0)  # this process does not hear of the deletion
+    wire = FORMATS["task"]
+    other = Tailrace({}, tmp_path / "log.db", worker=False)
+
+    async def waiting(agent: str) -> None:
+        await app._runs.start(agent, "?", run_id="run_again")
+        async for events in app._runs.follow("run_again"):
+            if any(isinstance(one.event, TaskInputRequired) for one in events):
+                return
+
+    async with other.running():
+        await waiting("talks and asks")
+        earlier = RunStream(other._runs, wire, "run_again")
+        assert b"rainy" in (await earlier.next() or b"")
+        follows = asyncio.create_task(earlier.next())
+        await asyncio.sleep(0.1)
+        await app._runs.delete("run_again")
+        await waiting("asks")
+        info = await other._runs.info("run_again")
+        later = RunStream(other._runs, wire, "run_again", snapshot=snapshot, info=info)
+        shown = await later.next() or b""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                shown += await later.next() or b""
+        assert b"rainy" not in shown
+        epochs = {int(frame.id.split("-")[0]) for frame in SseParser().feed(shown)}
+        assert epochs <= {info.epoch - 1, info.epoch}
+        with pytest.raises(StorageError, match="another run has its id; connect again"):
+            await follows
+        await earlier.close()
+        await later.close()

@@ -16,7 +16,7 @@ import pytest
 from tailrace.core.errors import StorageError
 from tailrace.stores.sqlite import connections, schema
 from tailrace.stores.sqlite import store as log_store
-from tailrace.stores.sqlite.connections import DatabaseThreads
+from tailrace.stores.sqlite.connections import DatabaseThreads, TakesLong
 from tailrace.stores.sqlite.store import SqliteStore
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 from tailrace.testing.waiting import until
@@ -312,3 +312,23 @@ async def test_a_long_read_holds_up_no_other(store: SqliteStore) -> None:
     await asyncio.wait_for(store.info("r"), DEADLINE)
     held.set()
     await waiting
+
+
+@pytest.mark.parametrize("jobs", [1, 2], ids=["a job", "a group of jobs"])
+async def test_a_job_that_fails_in_the_middle_of_a_query_keeps_no_old_state(
+    store: SqliteStore, path: Path, jobs: int
+) -> None:
+    """With its cursor open, the connection could not write after another process has written."""
+    await created(store, "r")
+    await created(store, "other")
+
+    def job(db: apsw.Connection) -> None:
+        found = db.execute("select * from runs")
+        raise TakesLong(f"There are many: {next(found)}")
+
+    answers = store._writer._answers(store._writer._connection, [job] * jobs)  # as `call_now` does
+    assert [type(failure) for _, failure in answers] == [TakesLong] * jobs
+    execute(path, "insert into used values ('a name', 1.0)")
+    await written(store, batch("r", 2))
+    assert await numbers(store, "r") == [1, 2]
+    del answers

@@ -138,7 +138,8 @@ class Streams:
         self.wholes = BuildCache[SharedBytes | None]()
         self._recent: deque[SharedBytes] = deque(maxlen=RECENT_WHOLES)
         self._turn = asyncio.Lock()
-        self._shared: dict[tuple[str, str], FrameRing] = {}
+        # By tail, not by run: a deleted run may have followers when another run gets its id.
+        self._shared: dict[tuple[Tail, str], FrameRing] = {}
 
     def __len__(self) -> int:
         return len(self._shared)
@@ -172,18 +173,18 @@ class Streams:
         """
         return Stream(self, wire, run_id, encoder, after, private=private)
 
-    def take(self, run_id: str, name: str) -> FrameRing:
+    def take(self, tail: Tail, name: str) -> FrameRing:
         """The ring of a run in a format. The follower gives it back."""
-        shared = self._shared.setdefault((run_id, name), FrameRing())
+        shared = self._shared.setdefault((tail, name), FrameRing())
         shared.readers += 1
         return shared
 
-    def give_back(self, run_id: str, name: str) -> None:
+    def give_back(self, tail: Tail, name: str) -> None:
         """Count a follower less. The ring is dropped with its last follower."""
-        shared = self._shared[run_id, name]
+        shared = self._shared[tail, name]
         shared.readers -= 1
         if not shared.readers:
-            del self._shared[run_id, name]
+            del self._shared[tail, name]
 
 
 class Stream:
@@ -232,7 +233,7 @@ class Stream:
     def _join(self) -> tuple[Tail, FrameRing]:
         if self._tail is None or self._shared is None:
             self._tail = self._streams.reader.tails.take(self._run_id)
-            self._shared = self._streams.take(self._run_id, self._wire.name)
+            self._shared = self._streams.take(self._tail, self._wire.name)
         return self._tail, self._shared
 
     def close(self) -> None:
@@ -240,7 +241,7 @@ class Stream:
         self._drop_ahead()
         self._write = None  # the tail keeps this stream for a while, but not its connection
         if self._tail is not None:
-            self._streams.give_back(self._run_id, self._wire.name)
+            self._streams.give_back(self._tail, self._wire.name)
             self._streams.reader.tails.give_back(self._tail)
             self._tail = None
 
@@ -361,6 +362,7 @@ class Stream:
             # From now on the tail collects events. Else a run that writes faster than the log is
             # read would be read from the log to its end, which slows all runs.
             await tail.find_end()
+        tail.check_epoch(found[-1].epoch)
         ready = found.frames.get(wire.name)
         if ready is None:
             ready = found.frames[wire.name] = _framed(wire, found)

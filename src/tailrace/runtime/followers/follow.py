@@ -128,6 +128,7 @@ class Reader:
                 if not fresh:
                     await tail.find_end()
                     continue
+                tail.check_epoch(fresh[0].epoch)
             return fresh
         return tail.since(seen) or []
 
@@ -188,6 +189,7 @@ class Reader:
             info = await patiently(lambda: self.log.info(run_id))
             if info is None or owner not in (None, info.owner):
                 raise run_not_found(run_id)
+            self.tails.note(info)
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
@@ -196,6 +198,7 @@ class Reader:
         info = await patiently(lambda: self.log.info(run_id))
         if info is None:
             raise run_not_found(run_id)
+        self.tails.note(info)
         seq = info.last_seq
         found = await self._taken.get((run_id, seq), partial(_may_be_taken_back, self.log, run_id))
         if not found.possible:

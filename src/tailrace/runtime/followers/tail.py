@@ -18,7 +18,7 @@ from itertools import islice
 
 from tailrace.core.errors import NotFound, StorageError, TailraceError
 from tailrace.core.events import TERMINAL, Recorded, is_end
-from tailrace.ports import Bus, EventLog, Head, Trimmed
+from tailrace.ports import Bus, EventLog, Head, RunInfo, Trimmed
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.store_retry import PATIENCE_SECONDS, patiently
 
@@ -243,11 +243,24 @@ class Tail:
 
     def _is_of_another_run(self, epoch: int) -> bool:
         """Whether the run was deleted and another has its id; its readers get an error then."""
-        if self._epoch is not None and abs(epoch - self._epoch) > MOST_WRITERS:
+        if self._differs(epoch):
             self.fail(run_not_found(self.run_id))
             return True
         self._epoch = epoch
         return False
+
+    def note_epoch(self, epoch: int) -> None:
+        """End following if the run that has this id now is another run."""
+        if self._differs(epoch):
+            self.fail(_has_other_run(self.run_id))
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse events of another run with this id, for the one reader that got them."""
+        if self._differs(epoch):
+            raise _has_other_run(self.run_id)
+
+    def _differs(self, epoch: int) -> bool:
+        return self._epoch is not None and abs(epoch - self._epoch) > MOST_WRITERS
 
     async def catch_up(self) -> None:
         """Fill a hole from the log."""
@@ -342,6 +355,10 @@ def run_not_found(run_id: str, param: str = "run_id") -> NotFound:
     )
 
 
+def _has_other_run(run_id: str) -> StorageError:
+    return StorageError(f"Run {run_id} was deleted, and another run has its id; connect again.")
+
+
 class Tails:
     """The tails of a process and their one poller."""
 
@@ -358,6 +375,12 @@ class Tails:
     def get(self, run_id: str) -> Tail | None:
         """The run's tail, if it has readers here."""
         return self._tails.get(run_id)
+
+    def note(self, run: RunInfo) -> None:
+        """End the tail of a deleted run, if another run has its id now."""
+        tail = self._tails.get(run.run_id)
+        if tail is not None:
+            tail.note_epoch(run.epoch)
 
     def take(self, run_id: str) -> Tail:
         """The run's tail. The reader gives it back."""

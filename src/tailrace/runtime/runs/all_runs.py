@@ -288,6 +288,7 @@ class Runs:
         if found is None or self.owner not in (None, found.owner):
             return None
         self._note(run_id)
+        self.reader.tails.note(found)
         return found
 
     def _note(self, run_id: str) -> None:

@@ -13,6 +13,7 @@ import logging
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -165,6 +166,7 @@ class DatabaseThreads:
                 answers = [attempt(connection, job) for job in jobs]
             connection.execute("commit")
         except Exception as failure:  # noqa: BLE001  # the callers get it
+            _close_cursors(failure)
             # If the rollback fails, the next transaction fails and its callers get the error.
             with contextlib.suppress(apsw.Error):
                 if connection.in_transaction:
@@ -179,6 +181,7 @@ def attempt(connection: apsw.Connection, job: Job[T]) -> tuple[T | None, Excepti
     try:
         value = job(connection)
     except Exception as failure:
+        _close_cursors(failure)
         # Some disk failures end the whole transaction.
         if not connection.in_transaction or isinstance(failure, FATAL):
             raise
@@ -187,6 +190,15 @@ def attempt(connection: apsw.Connection, job: Job[T]) -> tuple[T | None, Excepti
         return None, as_storage_error(failure)
     connection.execute("release job")
     return value, None
+
+
+def _close_cursors(failure: Exception) -> None:
+    """Drop the cursors of a job that failed.
+
+    Its frames are kept by the exception, often until the garbage collector comes. An open cursor
+    keeps an old state of the database: the connection could not write, and would read that state.
+    """
+    traceback.clear_frames(failure.__traceback__)
 
 
 FATAL = (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError, apsw.NoMemError)
