@@ -113,10 +113,15 @@ def test_the_log_of_a_run_is_as_the_settings_say(tmp_path: Path) -> None:
     )
     quiet = tailrace("run", "mine:app", "?", cwd=tmp_path)
     assert "ValueError" in quiet.stderr
-    assert "log level debug shows the text" in quiet.stderr
+    assert "; --log-level debug shows the text" in quiet.stderr
+    assert re.search("The agent failed. The log says why, under err_", quiet.stdout)
     assert "ValueError: the text" not in quiet.stderr
     telling = tailrace("run", "mine:app", "?", cwd=tmp_path, env={"TAILRACE_LOG_LEVEL": "debug"})
     assert "ValueError: the text" in telling.stderr
+    flagged = tailrace("run", "mine:app", "?", "--log-level", "debug", cwd=tmp_path)
+    assert "ValueError: the text" in flagged.stderr
+    wrong = tailrace("run", "mine:app", "?", "--log-level", "loud", cwd=tmp_path)
+    assert (wrong.returncode, "--log-level: 'loud' is not one of" in wrong.stderr) == (2, True)
 
 
 def test_without_a_terminal_an_approval_needs_a_flag(folder: Path) -> None:
