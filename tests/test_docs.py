@@ -65,6 +65,18 @@ def test_the_code_of_a_page_runs_as_it_is_printed(
             del sys.modules[name]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_with_lines_that_no_file_can_have_says_where_to_put_them(page: Path) -> None:
+    """Outside of a function, `await` is a syntax error."""
+    text = page.read_text(encoding="utf-8")
+    for _, _, block in BLOCK.findall(text):
+        try:
+            compile(block, page.name, "exec")
+        except SyntaxError:
+            assert "into an `async def main()`, and call `asyncio.run(main())`" in text
+            return
+
+
 def test_the_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
