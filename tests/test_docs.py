@@ -26,7 +26,7 @@ from tests.serving import Served
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- (file|not run): (.+?) -->\n)?```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- (file|not run): ([^\n]+?) -->\n)?```python\n(.*?)```", re.DOTALL)
 
 
 def programs(name: str) -> list[str]:
