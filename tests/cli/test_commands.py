@@ -329,3 +329,22 @@ def test_a_server_ends_although_an_agent_ignores_its_cancel(tmp_path: Path) -> N
         assert serving.stdout.readline() == "begun\n"
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(30) == 0
+
+
+def test_the_error_of_a_setting_outside_of_the_code_names_no_line_of_the_code(
+    tmp_path: Path,
+) -> None:
+    imports = "from datetime import timedelta\nfrom tailrace import Tailrace\n\n"
+    (tmp_path / "mine.py").write_text(f"{imports}app = Tailrace({{}})\n")
+    (tmp_path / "torn.py").write_text(f"{imports}app = Tailrace({{}}, lease=3)\n")
+    file = tmp_path / "tailrace.toml"
+    file.write_text("prot = 1\n")
+    done = tailrace("serve", "mine:app", cwd=tmp_path)
+    wrong = "tailrace: tailrace.toml: unknown setting 'prot'; did you mean 'port'?\n"
+    assert (done.returncode, done.stderr) == (2, wrong)
+    file.unlink()
+    done = tailrace("serve", "mine:app", cwd=tmp_path, env={"TAILRACE_LEASE": "soon"})
+    assert done.stderr.startswith("tailrace: TAILRACE_LEASE: 'soon' is not a duration")
+    assert "mine.py" not in done.stderr
+    done = tailrace("serve", "torn:app", cwd=tmp_path)
+    assert f"({tmp_path / 'torn.py'}, line 4)" in done.stderr
