@@ -348,3 +348,16 @@ def test_the_error_of_a_setting_outside_of_the_code_names_no_line_of_the_code(
     assert "mine.py" not in done.stderr
     done = tailrace("serve", "torn:app", cwd=tmp_path)
     assert f"({tmp_path / 'torn.py'}, line 4)" in done.stderr
+
+
+def test_a_variable_that_is_no_setting_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tailrace import Tailrace\n\n"
+        "async def a(task):\n    return 'Hi.'\n\n"
+        "app = Tailrace([a], ':memory:')\n"
+    )
+    env = {"TAILRACE_PROT": "1", "TAILRACE_SERVICE_HOST": "10.0.0.1"}
+    done = tailrace("run", "mine:app", "?", cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    named = "WARNING unknown variables are ignored: TAILRACE_PROT, TAILRACE_SERVICE_HOST\n"
+    assert done.stderr.endswith(named)
