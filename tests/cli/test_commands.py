@@ -301,6 +301,10 @@ def test_the_error_names_a_database_that_cannot_be_opened(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "could not be opened" in done.stderr
     assert "Traceback" not in done.stderr
+    for named in (tmp_path, f"sqlite:///{tmp_path}"):
+        done = tailrace("serve", "tests.serving_app:app", "--database", str(named), cwd=ROOT)
+        wrong = f"The database {tmp_path} is a directory. Name a file in it: {tmp_path}/tailrace.db"
+        assert (done.returncode, wrong in done.stderr) == (2, True)
 
 
 STUBBORN = """
