@@ -167,7 +167,8 @@ def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
             proxy.send_signal(signal.SIGINT)
             assert proxy.wait() == 0
             assert proxy.stderr is not None
-            [line] = proxy.stderr.read().splitlines()
+            line, last = proxy.stderr.read().splitlines()
+            assert last == "Stopped."
             assert "a page of 'http://localhost:3002' was refused" in line
 
 

@@ -459,6 +459,7 @@ def test_a_changed_file_starts_the_server_again_at_the_same_address(folder: Path
         (folder / "mine.py").write_text(
             APP.replace("Tailrace([story],", "Tailrace([story, broken],")
         )
+        assert serving.stderr.readline() == "Stopped.\n"
         assert serving.stderr.readline() == "mine.py changed; the server starts again.\n"
         assert serving.stdout.readline() == first
         assert httpx.get(f"{found[0]}/agents").json()["agents"] == ["broken", "story"]
@@ -484,3 +485,6 @@ def test_a_stop_says_how_long_it_waits_for_runs_and_how_to_end_the_wait(
         else:
             (folder / "end").touch()
         assert serving.wait() == 0
+        left = "1 run is interrupted. Another worker continues restartable runs; others end as"
+        first = f"{left} failed.\n" if signals == 2 else ""
+        assert serving.stderr.read() == f"{first}Stopped.\n"

@@ -13,8 +13,15 @@ import typer
 
 from tailrace.cli.load_app import load
 from tailrace.cli.options import Config, use_config, with_settings
-from tailrace.cli.output import fail, say
-from tailrace.cli.process import relax_collector, run_loop, run_server, say_wait, stop_event
+from tailrace.cli.output import fail, say, say_at_end
+from tailrace.cli.process import (
+    STOPPED,
+    relax_collector,
+    run_loop,
+    run_server,
+    say_wait,
+    stop_event,
+)
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings, unknown_variables
@@ -110,6 +117,7 @@ async def _work(app: Any) -> None:
             say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
             await stop.wait()
             say_wait(app)
+    say_at_end(STOPPED)
 
 
 async def _announce(url: str) -> bool:
