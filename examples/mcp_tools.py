@@ -4,7 +4,7 @@
          -d '{"model": "librarian", "input": "Who wrote Dune?", "stream": true}'
 
 The server is this file, in a process of its own: `python examples/mcp_tools.py`. It needs the MCP
-SDK: `pip install 'tailrace[mcp]'`.
+SDK: `pip install 'path/to/tailrace[mcp]'`.
 """
 
 import sys

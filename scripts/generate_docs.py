@@ -130,9 +130,9 @@ the code if operators should choose it. The file is `tailrace.toml` in the curre
 file that `--config` or `TAILRACE_CONFIG` names. An empty variable is not set.
 
 - A name in the file that is not a setting is refused with the nearest right name. So is a variable
-  that is nearly the name of a setting. Other variables are ignored: Kubernetes makes
-  `TAILRACE_SERVICE_HOST` and more for a Service named `tailrace`. Set `enableServiceLinks: false`
-  there, because `TAILRACE_PORT` is among them.
+  that is nearly the name of a setting. Other variables are ignored, and a command logs their names
+  when it starts: Kubernetes makes `TAILRACE_SERVICE_HOST` and more for a Service named `tailrace`.
+  Set `enableServiceLinks: false` there, because `TAILRACE_PORT` is among them.
 - Durations are `90s`, `15m`, `12h`, `30d`, `52w`, or seconds. Lists have commas between the names,
   or are lists in the file. Switches are `true` or `false`; as a flag `--no-…` turns one off.
 - `secret` is not a flag, because other users of the machine could read it.

@@ -22,6 +22,21 @@ def test_every_variable_of_the_files_is_a_setting() -> None:
             assert variable in known | {"TAILRACE_PUBLISH"}, f"{name}: {variable}"
 
 
+def test_servers_and_workers_get_the_keys_of_providers_and_need_none() -> None:
+    """An empty default keeps compose from a warning, and an empty key counts as none."""
+    shared = FILES["compose.yaml"].partition("environment: &environment\n")[2].partition("\n  v")[0]
+    for name in ("MODEL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        assert f"    {name}: ${{{name}:-}}\n" in f"{shared}\n"
+
+
+def test_the_commands_of_the_page_are_those_of_the_compose_file() -> None:
+    page = (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^#   (\S.*?)(?:  #.*)?$", FILES["compose.yaml"], re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        assert f"\n{command}\n" in page
+
+
 def test_the_image_runs_without_root_and_asks_whether_it_is_ready() -> None:
     build, _, final = FILES["Dockerfile"].rpartition("\n\nFROM ")
     assert "--require-hashes" in build

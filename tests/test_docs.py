@@ -26,7 +26,7 @@ from tests.serving import Served
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- (file|not run): (.+?) -->\n)?```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- (file|not run): ([^\n]+?) -->\n)?```python\n(.*?)```", re.DOTALL)
 
 
 def programs(name: str) -> list[str]:
@@ -63,6 +63,18 @@ def test_the_code_of_a_page_runs_as_it_is_printed(
     for name in set(sys.modules) - loaded:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_with_lines_that_no_file_can_have_says_where_to_put_them(page: Path) -> None:
+    """Outside of a function, `await` is a syntax error."""
+    text = page.read_text(encoding="utf-8")
+    for _, _, block in BLOCK.findall(text):
+        try:
+            compile(block, page.name, "exec")
+        except SyntaxError:
+            assert "into an `async def main()`, and call `asyncio.run(main())`" in text
+            return
 
 
 def test_the_index_lists_every_page() -> None:

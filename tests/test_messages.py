@@ -118,6 +118,7 @@ IN_A_RUN = {
 """What runs in the tasks of a run: a worker has set `current_fields` there."""
 
 OF_THE_PROCESS = {
+    "cli/serve.py": "the variables of the process",
     "stores/postgres/replica.py": "the replica",
     "stores/sqlite/connections.py": "the checkpoint",
     "server/proxy.py": "a proxy has no runs",

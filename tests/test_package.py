@@ -55,6 +55,21 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     assert blocks[0] in example
 
 
+def test_the_docs_install_it_and_its_extras_from_a_checkout() -> None:
+    """It is not on PyPI, so `pip install tailrace[…]` would find nothing."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    for page, text in texts.items():
+        for path, extras in re.findall(r"pip install '?([^ `']*tailrace)\b\[?([\w,]*)", text):
+            assert path == "path/to/tailrace", page
+            assert set(filter(None, extras.split(","))) <= set(project["optional-dependencies"])
+    [listed] = re.findall(r"They are (`openai`.*?);", texts[ROOT / "README.md"])
+    assert set(re.findall(r"\w+", listed)) - {"and"} == set(project["optional-dependencies"]) - {
+        "all"
+    }
+
+
 def map_of(name: str) -> tuple[list[str], str]:
     """The files and packages of a folder, and the table in its docstring."""
     folder = ROOT / "src" / "tailrace" / name.replace(".", "/")

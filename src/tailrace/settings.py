@@ -324,6 +324,7 @@ SETTINGS = {
             kind=_choice("debug", "info", "warning", "error"),
             default="warning",
             help="The least important lines that are logged. debug may show what agents work on.",
+            commands=("serve", "worker", "run"),
         ),
         Setting(
             name="access_log",

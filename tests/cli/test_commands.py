@@ -167,7 +167,8 @@ def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
             proxy.send_signal(signal.SIGINT)
             assert proxy.wait() == 0
             assert proxy.stderr is not None
-            [line] = proxy.stderr.read().splitlines()
+            line, last = proxy.stderr.read().splitlines()
+            assert last == "Stopped."
             assert "a page of 'http://localhost:3002' was refused" in line
 
 
@@ -301,6 +302,10 @@ def test_the_error_names_a_database_that_cannot_be_opened(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "could not be opened" in done.stderr
     assert "Traceback" not in done.stderr
+    for named in (tmp_path, f"sqlite:///{tmp_path}"):
+        done = tailrace("serve", "tests.serving_app:app", "--database", str(named), cwd=ROOT)
+        wrong = f"The database {tmp_path} is a directory. Name a file in it: {tmp_path}/tailrace.db"
+        assert (done.returncode, wrong in done.stderr) == (2, True)
 
 
 STUBBORN = """
@@ -329,3 +334,35 @@ def test_a_server_ends_although_an_agent_ignores_its_cancel(tmp_path: Path) -> N
         assert serving.stdout.readline() == "begun\n"
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(30) == 0
+
+
+def test_the_error_of_a_setting_outside_of_the_code_names_no_line_of_the_code(
+    tmp_path: Path,
+) -> None:
+    imports = "from datetime import timedelta\nfrom tailrace import Tailrace\n\n"
+    (tmp_path / "mine.py").write_text(f"{imports}app = Tailrace({{}})\n")
+    (tmp_path / "torn.py").write_text(f"{imports}app = Tailrace({{}}, lease=3)\n")
+    file = tmp_path / "tailrace.toml"
+    file.write_text("prot = 1\n")
+    done = tailrace("serve", "mine:app", cwd=tmp_path)
+    wrong = "tailrace: tailrace.toml: unknown setting 'prot'; did you mean 'port'?\n"
+    assert (done.returncode, done.stderr) == (2, wrong)
+    file.unlink()
+    done = tailrace("serve", "mine:app", cwd=tmp_path, env={"TAILRACE_LEASE": "soon"})
+    assert done.stderr.startswith("tailrace: TAILRACE_LEASE: 'soon' is not a duration")
+    assert "mine.py" not in done.stderr
+    done = tailrace("serve", "torn:app", cwd=tmp_path)
+    assert f"({tmp_path / 'torn.py'}, line 4)" in done.stderr
+
+
+def test_a_variable_that_is_no_setting_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tailrace import Tailrace\n\n"
+        "async def a(task):\n    return 'Hi.'\n\n"
+        "app = Tailrace([a], ':memory:')\n"
+    )
+    env = {"TAILRACE_PROT": "1", "TAILRACE_SERVICE_HOST": "10.0.0.1"}
+    done = tailrace("run", "mine:app", "?", cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    named = "WARNING unknown variables are ignored: TAILRACE_PROT, TAILRACE_SERVICE_HOST\n"
+    assert done.stderr.endswith(named)

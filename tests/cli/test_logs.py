@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 
 from tailrace.cli import logs
 from tailrace.ports import RunInfo
+from tailrace.runtime.diagnostics.failures import DebugHint
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.server import access_log
 from tailrace.server.access.auth import create_key
@@ -149,10 +150,12 @@ def test_an_application_keeps_its_own_log_unless_a_format_is_set(
     monkeypatch.setattr(root, "handlers", [own])
     level, access = root.level, access_log.logger.level
     try:
+        monkeypatch.setattr(DebugHint, "flag", None)
         logs.set_up(_settings({}))
-        assert root.handlers == [own]
+        assert (root.handlers, DebugHint.flag) == ([own], None)
         logs.set_up(_settings({"TAILRACE_LOG_FORMAT": "text", "TAILRACE_LOG_LEVEL": "info"}))
         assert (root.handlers != [own], root.level) == (True, logging.INFO)
+        assert DebugHint.text() == "--log-level debug shows the text"
     finally:
         root.setLevel(level)
         access_log.logger.setLevel(access)

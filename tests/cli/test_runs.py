@@ -113,10 +113,15 @@ def test_the_log_of_a_run_is_as_the_settings_say(tmp_path: Path) -> None:
     )
     quiet = tailrace("run", "mine:app", "?", cwd=tmp_path)
     assert "ValueError" in quiet.stderr
-    assert "log level debug shows the text" in quiet.stderr
+    assert "; --log-level debug shows the text" in quiet.stderr
+    assert re.search("The agent failed. The log says why, under err_", quiet.stdout)
     assert "ValueError: the text" not in quiet.stderr
     telling = tailrace("run", "mine:app", "?", cwd=tmp_path, env={"TAILRACE_LOG_LEVEL": "debug"})
     assert "ValueError: the text" in telling.stderr
+    flagged = tailrace("run", "mine:app", "?", "--log-level", "debug", cwd=tmp_path)
+    assert "ValueError: the text" in flagged.stderr
+    wrong = tailrace("run", "mine:app", "?", "--log-level", "loud", cwd=tmp_path)
+    assert (wrong.returncode, "--log-level: 'loud' is not one of" in wrong.stderr) == (2, True)
 
 
 def test_without_a_terminal_an_approval_needs_a_flag(folder: Path) -> None:
@@ -454,6 +459,7 @@ def test_a_changed_file_starts_the_server_again_at_the_same_address(folder: Path
         (folder / "mine.py").write_text(
             APP.replace("Tailrace([story],", "Tailrace([story, broken],")
         )
+        assert serving.stderr.readline() == "Stopped.\n"
         assert serving.stderr.readline() == "mine.py changed; the server starts again.\n"
         assert serving.stdout.readline() == first
         assert httpx.get(f"{found[0]}/agents").json()["agents"] == ["broken", "story"]
@@ -479,3 +485,6 @@ def test_a_stop_says_how_long_it_waits_for_runs_and_how_to_end_the_wait(
         else:
             (folder / "end").touch()
         assert serving.wait() == 0
+        left = "1 run is interrupted. Another worker continues restartable runs; others end as"
+        first = f"{left} failed.\n" if signals == 2 else ""
+        assert serving.stderr.read() == f"{first}Stopped.\n"

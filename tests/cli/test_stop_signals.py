@@ -103,7 +103,8 @@ def test_a_signal_at_any_moment_of_the_start_ends_with_0(
     with started(tmp_path, "serve", AS_TYPER) as process:
         time.sleep(milliseconds / 1000)
         process.send_signal(number)
-        assert ended(process) == (0, "")
+        code, errors = ended(process)
+        assert (code, errors in ("", "Stopped.\n")) == (0, True)
 
 
 @pytest.mark.parametrize("milliseconds", sample(range(0, 240, 10), 5))
@@ -116,4 +117,16 @@ def test_a_second_signal_at_any_moment_of_the_end_ends_with_0(
         process.send_signal(number)
         time.sleep(milliseconds / 1000)
         process.send_signal(number)
-        assert ended(process) == (0, "")
+        code, errors = ended(process)
+        assert (code, errors in ("", "Stopped.\n")) == (0, True)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_process_that_a_signal_stops_says_so_at_last(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
+    (tmp_path / "main.py").write_text(APP)
+    with started(tmp_path, command) as process:
+        process.send_signal(number)
+        assert ended(process) == (0, "Stopped.\n")

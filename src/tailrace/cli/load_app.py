@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.cli.output import fail
 from tailrace.core.errors import CallerError, TailraceError
+from tailrace.settings import read_settings
 
 
 def load(name: str) -> Any:
@@ -40,7 +41,8 @@ def find_app(name: str) -> Any:
         place = f"{error.filename}, line {error.lineno}"
         raise CallerError(f"{module} cannot be read: {error.msg}. Correct {place}.") from error
     except TailraceError as error:
-        raise CallerError(f"{error}{_place(error)}") from error
+        place = "" if str(error) == _wrong_setting() else _place(error)
+        raise CallerError(f"{error}{place}") from error
     except Exception as error:
         what = traceback.format_exception_only(error)[-1].strip()
         message = f"{module} could not be imported: {what}{_place(error)}."
@@ -54,6 +56,15 @@ def find_app(name: str) -> Any:
             f"{_instead(loaded, Tailrace)}."
         )
     return found
+
+
+def _wrong_setting() -> str | None:
+    """What is wrong with the variables or the file of settings, whatever the code says."""
+    try:
+        read_settings({})
+    except TailraceError as error:
+        return str(error)
+    return None
 
 
 def _of_file(path: Path, attribute: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tailrace.cli.output import Lines
+from tailrace.runtime.diagnostics.failures import DebugHint
 from tailrace.runtime.diagnostics.log_fields import RUN_FIELDS, fields_of
 from tailrace.server import access_log
 from tailrace.settings import Settings
@@ -29,6 +30,7 @@ def set_up(settings: Settings) -> None:
     handler.setFormatter(JsonLines() if settings["log_format"] == "json" else TextLines())
     root.handlers[:] = [handler]
     root.setLevel(settings["log_level"].upper())
+    DebugHint.flag = "--log-level debug"
 
 
 class JsonLines(logging.Formatter):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 import typer
+
+UNREAD_SECONDS = 0.5
+"""How long a line at the end of a command waits for a terminal that does not read."""
 
 
 class Lines:
@@ -26,6 +30,22 @@ def say_aside(line: str) -> None:
     """Print a line that is not part of the command's output, for the person who reads along."""
     with suppress(OSError):
         typer.echo(Lines.shape(line), err=True)
+
+
+def say_at_end(line: str) -> None:
+    """Print a line aside while the command ends. A terminal that does not read delays it shortly.
+
+    The line is written without the lock of `sys.stderr`, which Python needs when it ends.
+    """
+    text = f"{Lines.shape(line)}\n".encode()
+
+    def write() -> None:
+        with suppress(OSError):
+            os.write(2, text)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(UNREAD_SECONDS)
 
 
 def say_error(message: str) -> None:

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from tailrace.cli import STOP_SIGNALS
-from tailrace.cli.output import fail, say_aside
+from tailrace.cli.output import fail, say_aside, say_at_end
 from tailrace.core.errors import TailraceError
 
 _DENIED = "ASGI callable returned without completing handshake."
@@ -22,6 +22,9 @@ _DENIED = "ASGI callable returned without completing handshake."
 UNREAD_SECONDS = 5
 """How long clients that do not read keep a server that stops, once its runs and streams have
 ended. Then they are cut."""
+
+STOPPED = "Stopped."
+"""What a command says at last that a signal has stopped."""
 
 END_SECONDS = 2.0
 """How long a task may take to end after its cancel, when the process ends."""
@@ -111,7 +114,8 @@ async def _serve(
         beside = asyncio.create_task(then(url))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([serving, beside, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if beside.done() and beside.result() is False:
+        is_over = beside.done() and beside.result() is False
+        if is_over:
             stop.set()
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         say_wait(app)
@@ -120,6 +124,8 @@ async def _serve(
         await serving
         for task in (beside, stopping):
             task.cancel()
+    if not is_over:
+        say_at_end(STOPPED)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -149,6 +155,8 @@ def stop_event(app: Any) -> asyncio.Event:
 
     def heard() -> None:
         if stop.is_set() and hasattr(app, "_hurry"):
+            if count := _unfinished(app):
+                say_at_end(_left(count))
             app._hurry()
         stop.set()
 
@@ -159,12 +167,25 @@ def stop_event(app: Any) -> asyncio.Event:
 
 def say_wait(app: Any) -> None:
     """Say how long a stopping process waits for its runs, if there are any."""
-    worker = app._runs.worker if hasattr(app, "_runs") else None  # the proxy has no runs
-    if worker is None or not (count := len(worker.runs)):
+    count = _unfinished(app)
+    if not count:
         return
     if seconds := app._settings["grace"].total_seconds():
         runs = f"{count} run{'s' * (count > 1)} to end"
-        say_aside(f"Waiting up to {seconds:g} s for {runs}. Ctrl-C again ends the wait.")
+        say_at_end(f"Waiting up to {seconds:g} s for {runs}. Ctrl-C again ends the wait.")
+    else:
+        say_at_end(_left(count))
+
+
+def _unfinished(app: Any) -> int:
+    """How many runs the worker of this process works on."""
+    runs = getattr(app, "_opened", None)  # the proxy has no runs
+    return 0 if runs is None or runs.worker is None else len(runs.worker.runs)
+
+
+def _left(count: int) -> str:
+    what = f"{count} runs are" if count > 1 else "1 run is"
+    return f"{what} interrupted. Another worker continues restartable runs; others end as failed."
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -12,16 +13,18 @@ import typer
 from tailrace.cli.answer_requests import AnswerMode, RequestAnswerer
 from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.keyboard import is_interactive, pressed_keys
-from tailrace.cli.load_app import load
+from tailrace.cli.options import with_settings
 from tailrace.cli.output import fail, say_aside
 from tailrace.cli.process import run_loop, stop_event
 from tailrace.cli.screen import EXIT_INTERRUPTED, EXIT_WAITING, AsJson, open_screen
+from tailrace.cli.serve import configured
 from tailrace.core.errors import TailraceError
 
 CANCEL_SECONDS = 10.0
 """How long the end of a cancelled run is waited for."""
 
 
+@with_settings("run")
 def run(
     application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
     question: Annotated[str, typer.Argument(help="The input; - reads standard input.")],
@@ -35,6 +38,8 @@ def run(
         bool, typer.Option("--approve", help="Approve every call that needs an approval.")
     ] = False,
     as_json: AsJson = False,
+    *,
+    flags: Mapping[str, Any],
 ) -> None:
     """Ask an agent of your application, without a server.
 
@@ -44,10 +49,7 @@ def run(
 
     Example: tailrace run examples.weather:app "Is it sunny?"
     """
-    from tailrace.cli import logs  # it needs what the application has imported
-
-    app = load(application)
-    logs.set_up(app._settings)
+    app = configured(application, flags)
     if question == "-":
         question = sys.stdin.read().strip()
     name = _agent_of(app, agent)

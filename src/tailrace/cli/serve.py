@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +13,20 @@ import typer
 
 from tailrace.cli.load_app import load
 from tailrace.cli.options import Config, use_config, with_settings
-from tailrace.cli.output import fail, say
-from tailrace.cli.process import relax_collector, run_loop, run_server, say_wait, stop_event
+from tailrace.cli.output import fail, say, say_at_end
+from tailrace.cli.process import (
+    STOPPED,
+    relax_collector,
+    run_loop,
+    run_server,
+    say_wait,
+    stop_event,
+)
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
-from tailrace.settings import read_settings
+from tailrace.settings import read_settings, unknown_variables
+
+logger = logging.getLogger("tailrace")
 
 Application = Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")]
 
@@ -80,6 +91,8 @@ def configured(application: str, flags: Mapping[str, Any]) -> Any:
     except TailraceError as error:
         fail(str(error))
     logs.set_up(app._settings)
+    if unknown := unknown_variables(os.environ):
+        logger.warning("unknown variables are ignored: %s", ", ".join(unknown))
     return app
 
 
@@ -104,6 +117,7 @@ async def _work(app: Any) -> None:
             say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
             await stop.wait()
             say_wait(app)
+    say_at_end(STOPPED)
 
 
 async def _announce(url: str) -> bool:

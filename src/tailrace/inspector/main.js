@@ -68,7 +68,7 @@ const actions = {
     composer.focus();
   },
   stop: (runId) => guarded(() => client.cancel(runId)),
-  answer: (runId, answer) => guarded(() => client.answer(runId, answer)),
+  answer: (runId, answer, refused) => guarded(() => client.answer(runId, answer), refused),
   cite: (number, taskId) => sources.open(number, taskId),
   hint: (anchor, number, taskId) => sources.hint(anchor, number, taskId),
   unhint: () => sources.unhint(),

@@ -6,13 +6,14 @@ import { hasKey, setKey } from "./key.js";
 
 const AGAIN = 2000; // milliseconds
 
-/** Do what the reader asked for. If it fails, say why and return undefined. */
-export async function guarded(action) {
+/** Do what the reader asked for. If it fails, say why and return undefined. `refused(message)` shows what was wrong with the request. */
+export async function guarded(action, refused) {
   try {
     byId("alert").hidden = true;
     return (await action()) ?? null;
   } catch (error) {
-    await explain(error);
+    if (refused !== undefined && error instanceof ApiError && error.status === 400) refused(error.message);
+    else await explain(error);
     return undefined;
   }
 }

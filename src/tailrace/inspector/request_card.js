@@ -3,7 +3,7 @@
 import { pretty } from "./blocks.js";
 import { el, setText } from "./dom.js";
 
-/** `call` is the call that needs the approval; `sendAnswer(body)` gives undefined if the server refused. */
+/** `call` is the call that needs the approval; `sendAnswer(body, refused)` gives undefined if the server refused. */
 export function requestCard(taskId, request, call, sendAnswer) {
   const approval = request.kind === "approval";
   const title = request.message ?? (approval ? `Run ${call?.tool ?? "this call"}?` : "The agent asks for an answer.");
@@ -12,10 +12,15 @@ export function requestCard(taskId, request, call, sendAnswer) {
   const value = el("textarea", { rows, "aria-label": approval ? "Arguments" : "Answer" });
   value.value = given;
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const complain = (message) => {
+    wrong.hidden = false;
+    setText(wrong, message);
+  };
   const send = async (body) => {
     const controls = card.querySelectorAll("button, textarea");
     for (const each of controls) each.disabled = true;
-    const sent = await sendAnswer({ request_id: request.id, ...body });
+    wrong.hidden = true;
+    const sent = await sendAnswer({ request_id: request.id, ...body }, complain);
     if (sent === undefined) for (const each of controls) each.disabled = false;
   };
   const read = () => {
@@ -23,8 +28,7 @@ export function requestCard(taskId, request, call, sendAnswer) {
       wrong.hidden = true;
       return { value: JSON.parse(value.value) };
     } catch (error) {
-      wrong.hidden = false;
-      setText(wrong, `This is not JSON: ${error.message}`);
+      complain(`This is not JSON: ${error.message}`);
       return undefined;
     }
   };

@@ -206,7 +206,7 @@ export class RunView {
 
   #card(task, request) {
     const call = this.calls.get(`${task.task_id}:${request.call_id}`);
-    const card = requestCard(task.task_id, request, call, (answer) => this.actions.answer(this.runId, answer));
+    const card = requestCard(task.task_id, request, call, (answer, refused) => this.actions.answer(this.runId, answer, refused));
     if (this.past !== undefined) for (const each of card.querySelectorAll("button, textarea")) each.disabled = true;
     return card;
   }

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
 from tailrace.core import events as ev
-from tailrace.core.errors import CallerError
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.items import ToolResult
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime.runs import input_checks
@@ -89,6 +89,22 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
             await run.send({"request_id": "another"})
     assert result.text == "Done."
     assert mail.sent == ["ada@example.org"]
+
+
+@pytest.mark.parametrize("word", ["", "send_mail", "approval", "ada@example.org"])
+async def test_an_id_that_is_only_a_word_of_the_log_is_no_request(
+    tmp_path: Path, word: str
+) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "")
+        [request] = (await asked(run)).requests
+        with pytest.raises(NotFound, match=f"has no request '{word}'. Its open requests: req_"):
+            await run.send(Answer(request_id=word, approved=True))
+        await run.send(Answer(request_id=request.id, approved=True))
+        assert (await run.result()).text == "Done."
+        with pytest.raises(NotFound, match=f"has no request '{word}'. Its open requests: none"):
+            await run.send(Answer(request_id=word, approved=True))
 
 
 async def test_input_that_the_agent_does_not_read_is_bounded_and_does_not_keep_out_the_answer(

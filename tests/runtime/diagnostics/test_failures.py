@@ -16,6 +16,7 @@ from tailrace.core.errors import RateLimited, TailraceError
 from tailrace.core.events import TextDelta
 from tailrace.core.items import ErrorInfo
 from tailrace.core.run_object import client_view
+from tailrace.runtime.diagnostics.failures import DebugHint
 from tailrace.runtime.tasks.task import Task
 
 SECRET = "hunter2"
@@ -85,7 +86,8 @@ async def test_clients_get_a_code_and_an_id_that_the_log_also_has(
     (ident,) = re.findall(r"err_[0-9a-f]{12}", error["message"])
     (line,) = [text for text in caplog.messages if ident in text]
     assert re.findall(r"^  (\S+)$", line, re.MULTILINE) == types
-    assert line.splitlines()[0].endswith("; log level debug shows the text")
+    hint = '; logging.getLogger("tailrace").setLevel("DEBUG") shows the text'
+    assert line.splitlines()[0].endswith(hint)
     assert re.search(rf"test_failures\.py:\d+ in {agent.__name__}$", line, re.MULTILINE)
     assert SECRET not in caplog.text
 
@@ -101,6 +103,13 @@ async def test_the_text_is_logged_when_debug_is_asked_for(
     ]
     assert record.exc_info is not None
     assert SECRET in caplog.text
+
+
+def test_without_a_handler_the_hint_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mounted in FastAPI under uvicorn, which sets up its own loggers only."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    asked = 'logging.basicConfig() and logging.getLogger("tailrace").setLevel("DEBUG")'
+    assert DebugHint.text() == f"{asked} show the text"
 
 
 async def test_what_our_own_code_refuses_is_explained_in_the_log(

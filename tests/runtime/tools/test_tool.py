@@ -198,7 +198,7 @@ async def test_of_another_exception_the_model_reads_the_type_and_an_id(
     assert error.code == "tool_error"
     assert error.message.startswith("The tool failing failed: KeyError (err_")
     ident = error.message.partition("(")[2].removesuffix(").")
-    assert f"{ident}; log level debug shows the text" in caplog.text
+    assert f'{ident}; logging.getLogger("tailrace").setLevel("DEBUG") shows the text' in caplog.text
     assert "test_tool.py" in caplog.text
     assert "secret" not in caplog.text + error.message
 

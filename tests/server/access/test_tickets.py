@@ -14,7 +14,7 @@ from tailrace import ApiKeys, Principal, ServerLimits
 from tailrace.server.access import limits, tickets
 from tailrace.server.access.auth import create_key, revoke_key
 from tailrace.server.access.tickets import Tickets
-from tests.server.principals import OpenStream, begun, serving
+from tests.server.principals import OpenStream, begun, by_name, serving
 
 
 async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_again(
@@ -109,6 +109,43 @@ async def test_a_ticket_names_a_stream_and_needs_a_server_with_keys() -> None:
     async with serving(None) as (_, client), client() as anyone:
         answer = await anyone.post("/tickets", json={"path": "/runs/a/events"})
         assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+async def test_a_refused_ticket_says_whether_another_process_signed_it(
+    tmp_path: Path, has_keys: bool
+) -> None:
+    file = tmp_path / "keys.json"
+    key, row = create_key(file, "ann")
+    auth = ApiKeys(file) if has_keys else by_name
+    key = key if has_keys else "ann"
+    async with serving(auth) as (app, client), client(key) as ann, client() as page:
+        run_id = await begun(ann)
+        assert await app._runs.reader.ended(run_id, 120)
+        path = f"/runs/{run_id}/events"
+
+        async def refusal(ticket: str = "", cookie: str = "") -> str:
+            page.cookies.clear()
+            headers = {"cookie": f"tailrace_stream={cookie}"} if cookie else {}
+            query = {"ticket": ticket} if ticket else {}
+            answer = await page.get(path, params=query, headers=headers)
+            assert answer.status_code == 401
+            return str(answer.json()["error"]["message"])
+
+        foreign = Tickets().issue(Principal("ann"), path)
+        for text in (foreign, "forged", "x.y"):
+            assert "did not sign the ticket" in await refusal(text)
+            assert "TAILRACE_SECRET" in await refusal(cookie=text)
+        ticket = (await ann.post("/tickets", json={"path": path})).json()["ticket"]
+        other = (await ann.post("/tickets", json={"path": f"{path[:-8]}x/events"})).json()["ticket"]
+        assert (await page.get(path, params={"ticket": ticket})).status_code == 200
+        assert "was used before" in await refusal(ticket)
+        assert "is for another stream" in await refusal(other)
+        assert "ticket" not in await refusal()
+        if has_keys:
+            fresh = (await ann.post("/tickets", json={"path": path})).json()["ticket"]
+            revoke_key(file, row.id)
+            assert "The API key is missing or invalid" in await refusal(fresh)
 
 
 async def test_servers_with_the_same_secret_take_each_others_tickets() -> None:

@@ -383,6 +383,10 @@ async def test_an_answer_to_nothing_is_not_found_also_after_the_end(
     known, unknown = ({"request_id": one, "approved": True} for one in (asked.id, "nope"))
     path = f"/runs/{run_id}/input"
     assert (await client.post(path, json=unknown)).status_code == 404
+    # The log has these texts, but they are no request.
+    for word in ("", "id", run_id, "task.input_required"):
+        refused = await client.post(path, json={"request_id": word, "approved": True})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "request_id")
     await app._runs.cancel(run_id)
     refused = await client.post(path, json=unknown)
     assert (refused.status_code, refused.json()["error"]["param"]) == (404, "request_id")

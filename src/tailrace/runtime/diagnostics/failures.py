@@ -23,8 +23,23 @@ AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
 
-_MORE = "log level debug shows the text"
-"""What a developer does next who needs the text of the exception."""
+
+class DebugHint:
+    """What a developer does next who needs the text of the exception."""
+
+    flag: str | None = None
+    """The flag of the command that has set up the log; None if the application has its own log."""
+
+    @classmethod
+    def text(cls) -> str:
+        """The end of a log line."""
+        if cls.flag is not None:
+            return f"{cls.flag} shows the text"
+        level = 'logging.getLogger("tailrace").setLevel("DEBUG")'
+        # Without a handler, Python prints warnings and errors only.
+        if logger.hasHandlers():
+            return f"{level} shows the text"
+        return f"logging.basicConfig() and {level} show the text"
 
 
 class ToolError(TailraceError):
@@ -47,11 +62,9 @@ def failure(run: str, error: BaseException, what: str = "agent") -> ErrorInfo:
     ident = f"err_{secrets.token_hex(6)}"
     code = error.code if isinstance(error, TailraceError) else "agent_error"
     lines = "\n".join(_lines(error))
-    logger.error("%s failed: %s, %s; %s\n%s", run, ident, code, _MORE, lines)
+    logger.error("%s failed: %s, %s; %s\n%s", run, ident, code, DebugHint.text(), lines)
     logger.debug("%s failed: %s", run, ident, exc_info=error)
-    return ErrorInfo(
-        code=code, message=f"The {what} failed. The server's log says why, under {ident}."
-    )
+    return ErrorInfo(code=code, message=f"The {what} failed. The log says why, under {ident}.")
 
 
 def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
@@ -64,7 +77,7 @@ def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
         return ErrorInfo(code=error.code, message=str(error))
     ident = f"err_{secrets.token_hex(6)}"
     lines = "\n".join(_lines(error))
-    logger.error("run %s, tool %s failed: %s; %s\n%s", run_id, tool, ident, _MORE, lines)
+    logger.error("run %s, tool %s failed: %s; %s\n%s", run_id, tool, ident, DebugHint.text(), lines)
     logger.debug("run %s, tool %s failed: %s", run_id, tool, ident, exc_info=error)
     kind = type(error).__name__
     return ErrorInfo(code="tool_error", message=f"The tool {tool} failed: {kind} ({ident}).")

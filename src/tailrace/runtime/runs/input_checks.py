@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.codec import check_value
+from tailrace.core.codec import check_value, decode_event
 from tailrace.core.errors import CallerError, NotFound
-from tailrace.core.events import TaskInputReceived
+from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import TaskNode
 from tailrace.core.values import dict_of
@@ -102,8 +102,9 @@ async def _check_asked(
     try:
         while found := await reader.read_lines(run_id, seen):
             seen = found[-1].last_seq
-            # Only to refuse a mistake: another event with both texts lets the answer pass.
-            if any(name in lines.raw and _ASKED in lines.raw for lines in found):
+            # Most lines need no decoding: a request of this id has both texts.
+            shortlist = [lines for lines in found if name in lines.raw and _ASKED in lines.raw]
+            if any(_asks(public, request_id) for lines in shortlist for public in lines.publics()):
                 return
     except Trimmed:  # the run has ended, and no log says what it asked
         return
@@ -111,6 +112,16 @@ async def _check_asked(
     raise NotFound(
         f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
         param="request_id",
+    )
+
+
+def _asks(public: bytes, request_id: str) -> bool:
+    """Whether an event, as its public JSON, is a question with this id."""
+    if _ASKED not in public:
+        return False
+    event = decode_event(public)
+    return isinstance(event, TaskInputRequired) and any(
+        request.id == request_id for request in event.requests
     )
 
 

@@ -76,17 +76,20 @@ class Access:
             admitted.set(AdmittedRequest(self._runs.of("")))
             return
         cookie = None
+        refusal = _NO_KEY if isinstance(self._auth, ApiKeys) else _REFUSED
         principal = await _sender(self._auth, request)
         still_valid = partial(self._has_key, principal)
         if not isinstance(self._auth, ApiKeys):
             still_valid = partial(_is_sender, self._auth, request)
         if principal is None and route in TICKETED:
             principal, cookie = await self._with_ticket(request)
+            if principal is None:
+                refusal = self._why_no_ticket(request) or refusal
             if not await self._has_key(principal):
                 principal = None
             still_valid = partial(self._has_key, principal)
         if principal is None:
-            raise Unauthorized(_NO_KEY if isinstance(self._auth, ApiKeys) else _REFUSED)
+            raise Unauthorized(refusal)
         request.scope.get(PRINCIPAL, []).append(principal.id)
         allowance = self._allowances.of(principal.id)
         allowance.request()
@@ -117,6 +120,13 @@ class Access:
             return self._tickets.read(request.cookies.get(COOKIE, ""), "cookie", path), None
         secure = request.url.scheme == "https"
         return principal, self._tickets.cookie(principal, path, root, secure=secure)
+
+    def _why_no_ticket(self, request: HTTPConnection) -> str | None:
+        """Why the ticket of a request, or its cookie, opens no stream; None if it has neither."""
+        given = request.query_params.get("ticket") or request.cookies.get(COOKIE)
+        if not given:
+            return None
+        return _TICKET_ENDED if self._tickets.signed(given) else _TICKET_UNSIGNED
 
     async def _has_key(self, principal: Principal | None) -> bool:
         """Whether the principal's API key is valid; a function of the application has no keys."""
@@ -153,5 +163,13 @@ _NO_KEY = (
 _REFUSED = (
     "The `auth` function of this application does not admit the request: send the credentials "
     "that it reads."
+)
+_TICKET_ENDED = (
+    "The ticket has expired, was used before, or is for another stream. Ask for a new ticket with "
+    "`POST /tickets`."
+)
+_TICKET_UNSIGNED = (
+    "This server process did not sign the ticket. Processes accept each other's tickets, and those "
+    "from before a restart, only with the same TAILRACE_SECRET. Set it, or ask for a new ticket."
 )
 _FAILED = "The server could not check the key. Its log has the details."
