@@ -524,3 +524,38 @@ def test_the_ai_sdk_shows_approvals_and_answers_them(reading: Served) -> None:
     assert answer["turns"][1]["results"] == ["paid 5"]
     assert answer["turns"][2]["text"].startswith("paid 5, ")
     assert "And?" in answer["turns"][3]["text"]
+
+
+def test_the_ai_sdk_answers_two_approvals_of_one_turn(reading: Served) -> None:
+    options = {"baseURL": f"{reading.url}/v1", "model": "payer", "approvals": [True]}
+    run = ["openai_ai_sdk.mjs", json.dumps({**options, "input": "pay both"})]
+    answer = json.loads(run_node(run, timeout=120))
+    assert answer["errors"] == []
+    first, second, _ = answer["turns"]
+    assert first["approvals"] == ["mcp.pay", "mcp.pay"]
+    assert (second["results"], second["text"]) == (["paid 1", "paid 2"], "paid 1, paid 2")
+
+
+def test_items_of_the_response_that_asks_may_stand_between_the_answers(client: OpenAI) -> None:
+    first = asked(client, "pay both")
+    given: list[Any] = [{"role": "user", "content": "pay both"}]
+    for answer in answers(first):
+        named = {"type": "item_reference", "id": answer["approval_request_id"]}
+        given += [named, answer]
+    second = asked(client, given)
+    assert second.output_text == "paid 1, paid 2"
+    assert asked(client, given).id == second.id
+    # Of a run that asks twice, the first answer is history of the second.
+    first = asked(client)
+    one, *_ = answers(first)
+    items = [{"role": "user", "content": "pay"}, *named_items(first), one]
+    second = asked(client, items)
+    items += [*named_items(second), *answers(second)]
+    third = asked(client, items)
+    assert third.output_text == "paid 5, paid 6"
+    later = asked(client, [*items, *named_items(third), {"role": "user", "content": "And?"}])
+    assert "And?" in later.output_text
+
+
+def named_items(response: Any) -> list[Any]:
+    return [{"type": "item_reference", "id": item.id} for item in response.output]

@@ -134,7 +134,7 @@ async function converse() {
 async function approving() {
   const openai = createOpenAI({ baseURL: options.baseURL, apiKey: 'test' });
   const model = openai.responses(options.model);
-  const messages = [{ role: 'user', content: 'pay' }];
+  const messages = [{ role: 'user', content: options.input ?? 'pay' }];
   const errors = [];
   const turns = [];
   const onError = ({ error }) => errors.push(String(error));

@@ -19,7 +19,9 @@ from tailrace.wire.openai_responses import (
     answers_with_outputs,
     asked_approvals,
     end_of,
+    ids_of_asking,
     input_items,
+    last_answered,
     new_item,
     open_approvals,
     pause_of,
@@ -28,6 +30,7 @@ from tailrace.wire.openai_responses import (
     runs_of_approval,
     segment_of,
 )
+from tailrace.wire.openai_responses.segments import answers_start
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader
@@ -220,6 +223,31 @@ def test_an_output_may_come_from_elsewhere(value: Any, shown: str) -> None:
     script.add(ev.TaskInputReceived, request_id="req_1", value=value)
     script.result(4, 1, Text(text="on the shelf"))
     assert input_items(script.state, 1)[1]["output"] == shown
+
+
+def test_items_of_the_response_that_asks_may_stand_between_the_answers() -> None:
+    state = asks_for_both().state
+    asking = ids_of_asking(state, "mcpr_run_7~apr_0")
+    assert {"mcpr_run_7~apr_0", "call_1", "call_2"} <= asking
+    assert ids_of_asking(state, "mcpr_run_7~apr_9") == set()
+    request = {"type": "item_reference", "id": "mcpr_run_7~apr_0"}
+    called = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+    other = {**APPROVED, "approval_request_id": "mcpr_run_7~apr_8"}
+    for given, start in (
+        ([request, APPROVED, called, output("call_1")], 1),
+        ([request, APPROVED, called, output("call_1"), called], 1),
+        ([called, output("call_1"), request, APPROVED], 1),
+        ([called, output("call_8"), request, APPROVED], 3),
+        ([other, request, APPROVED], 2),
+        ([other, output("call_1"), request, APPROVED], 1),
+        ([other, APPROVED], 0),
+        ([APPROVED, {"type": "item_reference", "id": "fc_9"}, APPROVED], 2),
+        ([APPROVED, {"role": "user", "content": "?"}], 2),
+        ([7, request], 2),
+    ):
+        assert answers_start(given, asking) == start
+    assert last_answered([APPROVED, other, request]) == "mcpr_run_7~apr_8"
+    assert last_answered([{**APPROVED, "approval_request_id": 7}]) is last_answered("x") is None
 
 
 def test_an_item_before_the_answers_is_new_unless_the_run_has_it() -> None:

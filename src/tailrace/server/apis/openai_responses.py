@@ -6,7 +6,7 @@ output is a response of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -157,10 +157,11 @@ class ResponsesApi(HttpApi):
         model = self.agent(body)
         given: Any = request_fields.response_input(body)
         previous = request_fields.optional_id(body, "previous_response_id")
-        answers = openai_responses.approvals_of(given)
+        asking = await self._ids_of_asking(given)
+        answers = openai_responses.approvals_of(given, asking)
         if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
-            return await self._answered(previous, given, answers, key)
-        inside = openai_responses.answered_inside(given)
+            return await self._answered(previous, given, answers, asking, key)
+        inside = openai_responses.answered_inside(given, asking)
         if inside and (previous is not None or await self._waits_for(inside)):
             raise CallerError(_ANSWERS_ALONE, param="input")
         options = request_fields.response_options(body)
@@ -190,7 +191,12 @@ class ResponsesApi(HttpApi):
         return Segment(run.run_id)
 
     async def _answered(
-        self, previous: str | None, given: Any, answers: list[ApprovalResponse], key: str | None
+        self,
+        previous: str | None,
+        given: Any,
+        answers: list[ApprovalResponse],
+        asking: Collection[str],
+        key: str | None,
     ) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
@@ -211,11 +217,11 @@ class ResponsesApi(HttpApi):
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
-        new = openai_responses.new_item(look.state, given)
+        new = openai_responses.new_item(look.state, given, asking)
         if new is not None:
             raise CallerError(_ANSWERS_ALONE, param=f"input[{new}]")
         await self._check_outputs(given, [], run_id)
-        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1, asking)
         asked = openai_responses.asked_approvals(look.state, pause)
         sent = [
             {
@@ -239,6 +245,15 @@ class ResponsesApi(HttpApi):
             if answer.approval_request_id in waiting:
                 await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
+
+    async def _ids_of_asking(self, given: Any) -> Collection[str]:
+        """The ids of the response that asked for the last approval that an input answers."""
+        ident = openai_responses.last_answered(given)
+        for run_id in openai_responses.runs_of_approval(ident or ""):
+            if await self.runs.exists(run_id):
+                state = (await self.runs.look(run_id)).state
+                return openai_responses.ids_of_asking(state, ident or "")
+        return ()
 
     async def _waits_for(self, approvals: list[str]) -> bool:
         """Whether a run waits for one of these approvals. Others are history."""

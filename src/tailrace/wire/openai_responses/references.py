@@ -7,7 +7,7 @@ reference stands for the item as the client knows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from tailrace.core.fold import State
@@ -15,12 +15,13 @@ from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, dict_of, list_of
 from tailrace.history.inputs import read_input
 from tailrace.wire.openai_responses.items import APPROVAL_REQUEST
-from tailrace.wire.openai_responses.object import input_items, output_items
+from tailrace.wire.openai_responses.object import input_items, output_items, response_object
 from tailrace.wire.openai_responses.segments import (
     APPROVAL_RESPONSE,
     OUTPUTS,
     answers_start,
     is_own_approval,
+    pause_of,
 )
 
 BY_ITEMS: Json = {"previous_response_id": None}
@@ -102,9 +103,16 @@ def continued(given: list[Any], items: list[Any], named: NamedItems) -> Continue
     return Continued(last, items[start:]) if items[start:] else Continued(None, items)
 
 
-def new_item(state: State, given: Any) -> int | None:
+def ids_of_asking(state: State, approval: str) -> set[str]:
+    """The ids of the response that asks for an approval: of its items, and of its calls."""
+    pause = pause_of(state, approval)
+    items = response_object(state, pause)["output"] if pause is not None else ()
+    return {ident for item in items for ident in (item["id"], item.get("call_id", item["id"]))}
+
+
+def new_item(state: State, given: Any, asking: Collection[str] = ()) -> int | None:
     """The place of an item before the answers that the run does not have; None without one."""
-    root, items, start = state.root, list_of(given), answers_start(given)
+    root, items, start = state.root, list_of(given), answers_start(given, asking)
     assert root is not None
     output = {item["id"] for item in output_items(state)}
     known = [index for index, item in enumerate(items[:start]) if _is_known(root, output, item)]
