@@ -124,3 +124,52 @@ async def test_a_chat_completion_that_changes_the_answer_knows_its_messages_only
         unstored = await completion(ann, asked, store=False)
         given = [*asked, unstored, *picked(unstored)]
         assert "paint" not in (await completion(ann, given))["content"]
+
+
+async def response(client: httpx.AsyncClient, given: Any, **more: Any) -> Any:
+    tools = [{"type": "function", **PICK}]
+    body = {"model": "painter", "input": given, "tools": tools, **more}
+    answer = await client.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def spoken(answer: Any) -> Any:
+    return json.loads(answer["output"][-1]["content"][0]["text"])
+
+
+def chosen(answer: Any) -> Any:
+    call_id = answer["output"][-1]["call_id"]
+    return {"type": "function_call_output", "call_id": call_id, "output": "blue"}
+
+
+async def test_a_response_whose_items_are_sent_back_whole_is_continued() -> None:
+    async with serving() as (ann, bob):
+        asked = [{"role": "user", "content": "Paint."}]
+        first = await response(ann, "Paint.", include=["reasoning.encrypted_content"])
+        made = first["output"]
+        kinds = [item["type"] for item in made]
+        assert kinds == [
+            *("reasoning", "message", "mcp_call", "image_generation_call"),
+            *("reasoning", "function_call"),
+        ]
+        plain = [{name: one[name] for name in one if name != "id"} for one in made]
+        # As pydantic-ai sends them: without the server's part.
+        thoughts = [f"<think>\n{text}\n</think>" for text in ("Red or blue?", "Let them choose.")]
+        words = [{"role": "assistant", "content": text} for text in (*thoughts[:1], "A moment.")]
+        theirs = [*words, {"role": "assistant", "content": thoughts[1]}, plain[-1]]
+        for items in (made, plain, theirs, [*made[:-1], plain[-1]]):
+            second = await response(ann, [*asked, *items, chosen(first)])
+            assert spoken(second) == WHOLE
+            assert second["previous_response_id"] is None
+        then = [*asked, *made, chosen(first), *second["output"], {"role": "user", "content": "?"}]
+        await response(ann, then)
+        threads = (await ann.get("/threads")).json()["threads"]
+        assert [one["runs"] for one in threads] == [6]
+        # What a client has changed counts, and what another principal has is unknown.
+        read = ["message", "message", "paint", "a picture", "pick", "blue"]
+        changed = {**made[1], "content": [{"type": "output_text", "text": "Wait."}]}
+        for items in ([made[0], changed, *made[2:]], [*made[1:]]):
+            answer = await response(ann, [*asked, *items, chosen(first)])
+            assert spoken(answer) == read
+        assert spoken(await response(bob, [*asked, *made, chosen(first)])) == read

@@ -385,21 +385,28 @@ class ResponsesApi(HttpApi):
         return json_response(found)
 
     async def _named(self, given: Any) -> openai_responses.NamedItems:
-        """The items of earlier responses that an input names by their ids."""
+        """The items of earlier responses that an input has, by their ids or whole."""
         found = openai_responses.NamedItems()
         for index, ident in openai_responses.references(given).items():
             if ident not in found.items:
-                for run_id in (
-                    *runs_of_item(openai_responses.own_id(ident)),
-                    *openai_responses.runs_of_approval(ident),
-                ):
-                    info = await self.runs.find(run_id) if is_id(run_id) else None
-                    if info is not None and not info.forget:
-                        found.add(run_id, await self.runs.state(run_id), ident)
+                await self._find(ident, found)
             if ident not in found.items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
                 raise NotFound(message, param=f"input[{index}]")
+        for ident in openai_responses.returned(given):
+            if ident not in found.runs:
+                await self._find(ident, found)
         return found
+
+    async def _find(self, ident: str, found: openai_responses.NamedItems) -> None:
+        """Add the items of the run that an item's id names."""
+        for run_id in (
+            *runs_of_item(openai_responses.own_id(ident)),
+            *openai_responses.runs_of_approval(ident),
+        ):
+            info = await self.runs.find(run_id) if is_id(run_id) else None
+            if info is not None and not info.forget:
+                found.add(run_id, await self.runs.state(run_id), ident)
 
     async def _resolved(self, given: Any, named: openai_responses.NamedItems) -> Any:
         """The input, with each reference replaced: an item by itself, a compaction by its summary.

@@ -57,6 +57,7 @@ from tailrace.wire.openai_responses.references import (
     new_item,
     references,
     resolved,
+    returned,
 )
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
@@ -112,6 +113,7 @@ __all__ = [
     "resolved",
     "response_id",
     "response_object",
+    "returned",
     "run_items",
     "runs_of_approval",
     "segment_of",
