@@ -506,10 +506,7 @@ class ResponsesApi(HttpApi):
                     param="after",
                 )
             items = items[places[0] :]
-        limit = query.get("limit", "20")
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:
-            raise request_fields.wrong("limit", limit, f"from 1 to {MAX_ITEMS}")
-        page = items[: int(limit)]
+        page = items[: request_fields.limit(query, 20, MAX_ITEMS)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
 
     async def _input_of(self, response: Segment) -> list[Json]:
