@@ -108,12 +108,15 @@ class ResponsesApi(HttpApi):
         body = await read_json(request)
         stream = request_fields.optional(body, "stream", bool)
         key = request.headers.get("idempotency-key")
-        run_id, segment = found = await self.begin(body, key=key)
+        found = await self.begin(body, key=key)
         if stream:
-            return self.stream(openai_responses.FORMAT.after(segment), run_id)
+            return self.stream(found.wire, found.run_id)
         if body.get("background") is not True:
             await self.until(self._over(found))
-        return await self._shown(run_id, segment)
+        if found.again:
+            view = openai_responses.requests_object
+            return await self.object(found.run_id, view, found.number)
+        return await self._shown(found.run_id, found.number)
 
     async def _shown(self, run_id: str, segment: int) -> ASGIApp:
         """A response as one object, with its images, up to `INLINE_IMAGES` bytes of them."""
@@ -164,6 +167,9 @@ class ResponsesApi(HttpApi):
         inside = openai_responses.answered_inside(given, asking)
         if inside and (previous is not None or await self._waits_for(inside)):
             raise CallerError(_ANSWERS_ALONE, param="input")
+        asked_again = await self._outputs_alone(previous, given, key)
+        if asked_again is not None:
+            return asked_again
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
@@ -245,6 +251,31 @@ class ResponsesApi(HttpApi):
             if answer.approval_request_id in waiting:
                 await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
+
+    async def _outputs_alone(
+        self, previous: str | None, given: Any, key: str | None
+    ) -> Segment | None:
+        """Send outputs of functions to a run that still waits for approvals; its response again.
+
+        None if the input does not end with outputs of a run that waits.
+        """
+        call_id = openai_responses.last_output(given)
+        if call_id is None:
+            return None
+        named = None if previous is None else await self._segment(previous)
+        runs = runs_of_item(call_id) if previous is None else [named.run_id] if named else []
+        found = [one for one in runs if await self.runs.exists(one)]
+        look = await self.runs.look(found[0]) if found else None
+        pause = None if look is None else openai_responses.open_pause(look.state)
+        if look is None or pause is None or pause != (pause if named is None else named.number):
+            return None
+        if not openai_responses.has_only_outputs(look.state, given):
+            return None
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
+        await self.check_answers(key, look.state, outputs)
+        for one in outputs:
+            await self.runs.send(found[0], one)
+        return Segment(found[0], pause, again=True)
 
     async def _ids_of_asking(self, given: Any) -> Collection[str]:
         """The ids of the response that asked for the last approval that an input answers."""
@@ -441,7 +472,7 @@ class ResponsesApi(HttpApi):
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
-        run_id, segment = await self._asked_for(request)
+        run_id, segment, _ = await self._asked_for(request)
         wire = openai_responses.FORMAT.after(segment)
         text = request.query_params.get("starting_after")
         with naming("starting_after"):
@@ -466,7 +497,7 @@ class ResponsesApi(HttpApi):
     @operation(answers={200: client_schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
-        run_id, segment = await self._asked_for(request)
+        run_id, segment, _ = await self._asked_for(request)
         await self.runs.cancel(run_id)
         return await self._shown(run_id, segment)
 

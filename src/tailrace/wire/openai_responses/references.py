@@ -141,6 +141,14 @@ def new_item(state: State, given: Any, asking: Collection[str] = ()) -> int | No
     return first if first < start else None
 
 
+def has_only_outputs(state: State, given: Any) -> bool:
+    """Whether an `input` ends with outputs of the calls of a run, after nothing that is new."""
+    assert state.root is not None
+    outputs = list_of(given)[answers_start(given) :]
+    calls = [str(item.get("call_id")) for item in outputs]
+    return state.root.calls.keys() >= set(calls) and new_item(state, given) is None
+
+
 def _asked(root: TaskNode) -> list[Any]:
     return list(read_input(root.facts.get("input")))
 

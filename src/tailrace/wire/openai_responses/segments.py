@@ -20,7 +20,7 @@ from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, dict_of, dicts_of, json_text, list_of
+from tailrace.core.values import Json, dict_of, dicts_of, json_text, list_of, text_or_none
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
@@ -242,6 +242,14 @@ def last_answered(given: Any) -> str | None:
     return found[-1] if found and isinstance(found[-1], str) else None
 
 
+def last_output(given: Any) -> str | None:
+    """The call whose output an `input` ends with."""
+    items = list_of(given)
+    if not items or _kind(items[-1]) not in OUTPUTS:
+        return None
+    return text_or_none(items[-1].get("call_id"))
+
+
 def approvals_of(given: Any, asking: Collection[str] = ()) -> list[ApprovalResponse]:
     """The answers to approvals at the end of an `input`; earlier answers are history."""
     found: list[ApprovalResponse] = []
@@ -298,6 +306,12 @@ def _is_answer(item: Any) -> bool:
 
 def _kind(item: Any) -> Any:
     return dict_of(item).get("type")
+
+
+def open_pause(state: State) -> int | None:
+    """The pause in which a run waits for approvals now."""
+    is_open = bool(state.pauses) and state.pauses[-1].until is None
+    return len(state.pauses) - 1 if is_open else None
 
 
 def pause_of(state: State, ident: str) -> int | None:
