@@ -320,6 +320,66 @@ def test_an_output_may_come_after_the_approvals_in_a_request_of_its_own(client: 
         asked(client, given, previous_response_id=first.id, **options)
 
 
+@pytest.mark.parametrize("way", ["previous response", "items", "stream", "websocket"])
+def test_an_output_may_come_before_the_approvals(client: OpenAI, way: str) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    given, before = found(first), {"previous_response_id": first.id}
+    if way == "items":
+        made = [item.model_dump(exclude_none=True) for item in first.output]
+        called = [item for item in made if item["type"] == "function_call"]
+        given, before = [{"role": "user", "content": "buy"}, *called, *given], {}
+        again = asked(client, given, **options)
+    elif way == "stream":
+        again, _ = helped(client, options.pop("model"), given, **options, **before)
+        options["model"] = "buyer"
+    elif way == "websocket":
+        with client.responses.connect() as connection:
+            connection.response.create(input=given, **options, **before)
+            events = []
+            for event in connection:
+                events.append(event)
+                if event.type == "response.completed":
+                    break
+        again = finished(events)
+    else:
+        again = asked(client, given, **options, **before)
+    # No second run: the same response, without the call that the client would make again.
+    assert (again.id, again.status, again.usage.total_tokens) == (first.id, "completed", 0)
+    assert [item.id for item in again.output] == [item.id for item in first.output[-1:]]
+    repeated = asked(client, given, **options, **before)
+    assert (repeated.id, repeated.output) == (again.id, again.output)
+    second = asked(client, [*given, *answers(again)], **options, **before)
+    assert second.id == f"{first.id}~2"
+    assert kinds(second) == ["mcp_call", "message"]
+    paid, output = json.loads(second.output_text)[1:]
+    assert "paid 1" in paid
+    assert output == "on the shelf"
+
+
+def test_an_output_before_the_approvals_with_a_message_is_a_run_of_its_own(client: OpenAI) -> None:
+    options: Any = {"model": "buyer", "tools": [FIND]}
+    first = asked(client, "buy", **options)
+    word = {"role": "user", "content": "And?"}
+    options["previous_response_id"] = first.id
+    for given in ([word, *found(first)], [*found(first), word]):
+        assert asked(client, given, **options).id.partition("~")[0] != first.id
+    with pytest.raises(NotFoundError):
+        asked(client, found(first), **{**options, "previous_response_id": "resp_run_9"})
+
+
+def test_the_ai_sdk_sends_outputs_before_the_approvals(reading: Served) -> None:
+    options = {"baseURL": f"{reading.url}/v1", "model": "buyer", "approvals": [True]}
+    run = ["openai_ai_sdk.mjs", json.dumps({**options, "input": "buy", "tool": "find"})]
+    answer = json.loads(run_node(run, timeout=120))
+    assert answer["errors"] == []
+    first, second, _ = answer["turns"]
+    assert (set(first["approvals"]), first["text"]) == ({"mcp.pay"}, "")
+    paid, output = json.loads(second["text"])[1:]
+    assert "paid 1" in paid
+    assert output == "on the shelf"
+
+
 def test_an_output_may_have_parts(client: OpenAI) -> None:
     options: Any = {"model": "buyer", "tools": [FIND]}
     first = asked(client, "buy", **options)
@@ -524,3 +584,38 @@ def test_the_ai_sdk_shows_approvals_and_answers_them(reading: Served) -> None:
     assert answer["turns"][1]["results"] == ["paid 5"]
     assert answer["turns"][2]["text"].startswith("paid 5, ")
     assert "And?" in answer["turns"][3]["text"]
+
+
+def test_the_ai_sdk_answers_two_approvals_of_one_turn(reading: Served) -> None:
+    options = {"baseURL": f"{reading.url}/v1", "model": "payer", "approvals": [True]}
+    run = ["openai_ai_sdk.mjs", json.dumps({**options, "input": "pay both"})]
+    answer = json.loads(run_node(run, timeout=120))
+    assert answer["errors"] == []
+    first, second, _ = answer["turns"]
+    assert first["approvals"] == ["mcp.pay", "mcp.pay"]
+    assert (second["results"], second["text"]) == (["paid 1", "paid 2"], "paid 1, paid 2")
+
+
+def test_items_of_the_response_that_asks_may_stand_between_the_answers(client: OpenAI) -> None:
+    first = asked(client, "pay both")
+    given: list[Any] = [{"role": "user", "content": "pay both"}]
+    for answer in answers(first):
+        named = {"type": "item_reference", "id": answer["approval_request_id"]}
+        given += [named, answer]
+    second = asked(client, given)
+    assert second.output_text == "paid 1, paid 2"
+    assert asked(client, given).id == second.id
+    # Of a run that asks twice, the first answer is history of the second.
+    first = asked(client)
+    one, *_ = answers(first)
+    items = [{"role": "user", "content": "pay"}, *named_items(first), one]
+    second = asked(client, items)
+    items += [*named_items(second), *answers(second)]
+    third = asked(client, items)
+    assert third.output_text == "paid 5, paid 6"
+    later = asked(client, [*items, *named_items(third), {"role": "user", "content": "And?"}])
+    assert "And?" in later.output_text
+
+
+def named_items(response: Any) -> list[Any]:
+    return [{"type": "item_reference", "id": item.id} for item in response.output]

@@ -134,12 +134,15 @@ async function converse() {
 async function approving() {
   const openai = createOpenAI({ baseURL: options.baseURL, apiKey: 'test' });
   const model = openai.responses(options.model);
-  const messages = [{ role: 'user', content: 'pay' }];
+  const messages = [{ role: 'user', content: options.input ?? 'pay' }];
+  const shelf = tool({ inputSchema: jsonSchema({ type: 'object' }), execute: async () => 'on the shelf' });
+  const tools = options.tool ? { [options.tool]: shelf } : undefined;
   const errors = [];
   const turns = [];
   const onError = ({ error }) => errors.push(String(error));
   for (const approved of [...options.approvals, undefined, undefined]) {
-    const result = streamText({ model, messages, maxRetries: 0, onError });
+    const stopWhen = isStepCount(3);
+    const result = streamText({ model, messages, tools, stopWhen, maxRetries: 0, onError });
     const content = await result.content;
     const asked = content.filter(part => part.type === 'tool-approval-request');
     turns.push({

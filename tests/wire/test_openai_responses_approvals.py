@@ -11,23 +11,32 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
+from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, InputRequest, Text
 from tailrace.core.snapshot import restore, save
 from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.openai_responses import (
     FORMAT,
+    RequestsFormat,
     answers_with_outputs,
     asked_approvals,
     end_of,
+    has_only_outputs,
+    ids_of_asking,
     input_items,
+    last_answered,
+    last_output,
     new_item,
     open_approvals,
+    open_pause,
     pause_of,
+    requests_object,
     response_object,
     run_items,
     runs_of_approval,
     segment_of,
 )
+from tailrace.wire.openai_responses.segments import answers_start
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader
@@ -222,6 +231,31 @@ def test_an_output_may_come_from_elsewhere(value: Any, shown: str) -> None:
     assert input_items(script.state, 1)[1]["output"] == shown
 
 
+def test_items_of_the_response_that_asks_may_stand_between_the_answers() -> None:
+    state = asks_for_both().state
+    asking = ids_of_asking(state, "mcpr_run_7~apr_0")
+    assert {"mcpr_run_7~apr_0", "call_1", "call_2"} <= asking
+    assert ids_of_asking(state, "mcpr_run_7~apr_9") == set()
+    request = {"type": "item_reference", "id": "mcpr_run_7~apr_0"}
+    called = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+    other = {**APPROVED, "approval_request_id": "mcpr_run_7~apr_8"}
+    for given, start in (
+        ([request, APPROVED, called, output("call_1")], 1),
+        ([request, APPROVED, called, output("call_1"), called], 1),
+        ([called, output("call_1"), request, APPROVED], 1),
+        ([called, output("call_8"), request, APPROVED], 3),
+        ([other, request, APPROVED], 2),
+        ([other, output("call_1"), request, APPROVED], 1),
+        ([other, APPROVED], 0),
+        ([APPROVED, {"type": "item_reference", "id": "fc_9"}, APPROVED], 2),
+        ([APPROVED, {"role": "user", "content": "?"}], 2),
+        ([7, request], 2),
+    ):
+        assert answers_start(given, asking) == start
+    assert last_answered([APPROVED, other, request]) == "mcpr_run_7~apr_8"
+    assert last_answered([{**APPROVED, "approval_request_id": 7}]) is last_answered("x") is None
+
+
 def test_an_item_before_the_answers_is_new_unless_the_run_has_it() -> None:
     state = asks_for_both().state
     word, asked = {"role": "user", "content": "?"}, {"role": "user", "content": "buy"}
@@ -238,3 +272,40 @@ def test_an_item_before_the_answers_is_new_unless_the_run_has_it() -> None:
         (["x", APPROVED], 0),
     ):
         assert new_item(state, given) == place
+
+
+def test_outputs_before_the_approvals_get_the_requests_again() -> None:
+    script = asks_for_both()
+    state = script.state
+    assert open_pause(state) == 0
+    wire = RequestsFormat(0)
+    encoder, frames = wire.open(state)
+    assert encoder.over
+    assert list(wire.open_in_pieces(state)[1]) == frames
+    events = events_of(frames)
+    assert [event["type"] for event in events] == [
+        *("response.created", "response.in_progress", "response.output_item.added"),
+        *("response.output_item.done", "response.completed"),
+    ]
+    response = events[-1]["response"]
+    assert response == requests_object(state, 0)
+    assert (response["id"], response["status"]) == ("resp_run_7", "completed")
+    assert [item["id"] for item in response["output"]] == ["mcpr_run_7~apr_0"]
+    assert response["usage"]["total_tokens"] == 0
+    # From the start of the log, all is sent at the event with the requests, and nothing after it.
+    live = wire.at(State())
+    assert (live.close("stopping"), live.over) == ([], False)
+    log = script.answered(0, approved=True).events
+    sent = [live.encode(ev.Recorded(event, b"")) for event in log]
+    assert [len(one) for one in sent if one] == [len(frames)]
+    assert open_pause(script.state) is open_pause(State()) is None
+
+
+def test_an_input_may_end_with_outputs_alone() -> None:
+    state = asks_for_both().state
+    word, asked = {"role": "user", "content": "?"}, {"role": "user", "content": "buy"}
+    assert last_output([asked, output("call_1")]) == "call_1"
+    assert last_output([output("call_1"), asked]) is last_output([]) is last_output("x") is None
+    assert has_only_outputs(state, [asked, output("call_1"), output("call_2")])
+    assert not has_only_outputs(state, [asked, output("call_9"), output("call_2")])
+    assert not has_only_outputs(state, [word, output("call_2")])

@@ -9,7 +9,7 @@ import pytest
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
-from tailrace.core.items import Message, Text, ToolCall, ToolResult
+from tailrace.core.items import Image, ImageUrl, Message, Reasoning, Text, ToolCall, ToolResult
 from tailrace.wire.openai_responses import (
     BY_ITEMS,
     NamedItems,
@@ -26,6 +26,7 @@ from tailrace.wire.openai_responses import (
     references,
     resolved,
     response_object,
+    returned,
     without_approvals,
 )
 from tests.wire.openai_scripts import Script
@@ -134,6 +135,74 @@ def test_an_input_that_names_all_items_of_its_responses_continues_the_last() -> 
     by_items = ran("r2", [output], previous_run_id="r1", options=BY_ITEMS)[1]
     assert named_run(by_items) == "r1"
     assert response_object(by_items)["previous_response_id"] is None
+
+
+def painted() -> tuple[str, State]:
+    """A run that reasons, paints, speaks and leaves a call to its client."""
+    run, state = "r1", State()
+    state.absorb(ev.TaskCreated(task_id=run, sequence_number=1, agent="a", input="One?"))
+    picture = Image(image_url=ImageUrl(url="data:image/png;base64,AAAA"))
+    items: list[Any] = [
+        Reasoning(id="rs_r1_0", summary=[Text(text="Hm.")]),
+        ToolCall(id="fc_r1_1", call_id="call_r1_1", name="paint", arguments="{}"),
+        ToolResult(id="fco_r1_2", call_id="call_r1_1", block_list=[Text(text="Done."), picture]),
+        Message(id="msg_r1_3", role="assistant", block_list=[Text(text="Hi.")]),
+        ToolCall(id="fc_r1_4", call_id="call_r1_4", name="pick", executor="client", arguments="{}"),
+    ]
+    for index, item in enumerate(items):
+        state.absorb(ev.OutputItemAdded(task_id=run, output_index=index, item=item))
+        state.absorb(ev.OutputItemDone(task_id=run, output_index=index, item=item))
+    state.absorb(ev.TaskCompleted(task_id=run))
+    return run, state
+
+
+def test_an_input_with_all_items_of_a_response_continues_it() -> None:
+    asked: Any = {"role": "user", "content": "One?"}
+    output = {"type": "function_call_output", "call_id": "call_r1_4", "output": "blue"}
+    run = painted()
+    named = NamedItems()
+    named.add(*run)
+    made = response_object(run[1])["output"]
+    reasoning, server_call, picture, message, call = made
+    assert [item["type"] for item in made] == [
+        *("reasoning", "mcp_call", "image_generation_call", "message", "function_call")
+    ]
+    assert returned([asked, *made, output, "x", {"type": "message", "id": 7}]) == [
+        *("rs_r1_0", "fc_r1_1", picture["id"], "msg_r1_3", "call_r1_4")
+    ]
+    assert returned("Hello") == returned([{"type": "item_reference", "id": "rs_r1_0"}]) == []
+
+    def found(*items: Any) -> str | None:
+        return continued([asked, *items, output], [asked, *items, output], named).run_id
+
+    def without(item: Any, *names: str) -> Any:
+        return {name: item[name] for name in item if name not in names}
+
+    thought = {"role": "assistant", "content": "<think>\nHm.\n</think>"}
+    spoken = {"role": "assistant", "content": "Hi."}
+    plain = [without(item, "id", "status") for item in made]
+    assert found(*made) == found(*plain) == "r1"
+    assert found(*made, call, reasoning) == "r1"  # a client may repeat items
+    assert found(thought, spoken, plain[-1]) == found(spoken, plain[-1]) == "r1"
+    assert found(reasoning, without(server_call, "output", "error"), *made[1:]) == "r1"
+    assert found(*made[:2], without(picture, "result"), *made[3:]) == "r1"
+    for items in (
+        [*made[:-1]],  # without the call
+        [*made[:3], call],  # without its words
+        [message, {**call, "arguments": "[]"}],
+        [{**spoken, "content": "No."}, call],
+        [{**thought, "role": "user"}, spoken, call],
+        [{**reasoning, "summary": [{"type": "summary_text", "text": "No."}]}, *made[1:]],
+        [*made[:2], {**picture, "result": "BBBB"}, *made[3:]],
+        [reasoning, {**server_call, "output": "No."}, *made[2:]],
+        [reasoning, {**server_call, "id": "fc_r9_1"}, *made[2:]],
+        [*made[:2], {"type": "shell_call"}, *made[2:]],
+    ):
+        assert found(*items) is None
+    second = ran("r2", "One?")[1]
+    named.add("r2", second)
+    kept = [item for item in response_object(second)["output"] if item["type"] != "message"]
+    assert found(*kept) is None  # a message that the client leaves out is a change
 
 
 def test_calls_and_outputs_of_an_input_are_found_by_id() -> None:

@@ -337,12 +337,16 @@ def test_structured_output_of_another_shape_changes_nothing(value: Any) -> None:
 
 
 def test_an_output_is_rich_where_a_ui_mode_is_set() -> None:
+    shown = {"ui_mode": "map", "ui_state": {}, "actions": []}
     for hints, expected in (
-        ({"ui_mode": "map"}, {"ui_mode": "map", "ui_state": {}, "actions": []}),
-        ({"ui_mode": ""}, None),
-        ("map", None),
+        ({"ui_hints": {"ui_mode": "map"}}, shown),
+        ({"ui": {"ui_mode": "map"}}, shown),
+        ({"ui_hints": {"ui_mode": "map"}, "ui": {"ui_mode": "list"}}, shown),
+        ({"ui_hints": {"ui_mode": ""}, "ui": {"ui_mode": "map"}}, shown),
+        ({"ui_hints": {"ui_mode": ""}}, None),
+        ({"ui_hints": "map", "ui_mode": "map"}, None),
     ):
-        value = {"ui_hints": hints, "error": {"code": "e", "message": "m", "secret": 1}}
+        value = {**hints, "error": {"code": "e", "message": "m", "secret": 1}}
         events = log(
             *message(0, "x"),
             ev.StructuredOutputDone(task_id="r", value=value),

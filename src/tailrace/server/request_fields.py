@@ -99,6 +99,14 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     return value in _TRUE
 
 
+def limit(query: Mapping[str, str], default: int, most: int) -> int:
+    """How many entries an answer may have: the query value `limit`."""
+    value = query.get("limit", str(default))
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:4]) <= most:
+        raise wrong("limit", value, f"from 1 to {most}")
+    return int(value)
+
+
 def optional_id(body: Body, name: str) -> str | None:
     """An id that follows the rule for ids, or None."""
     value = optional(body, name, str)

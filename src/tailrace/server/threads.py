@@ -72,19 +72,26 @@ class ThreadList:
         self._listed: OrderedDict[tuple[str, float], _Listed] = OrderedDict()
 
     async def threads(
-        self, runs: Runs, before: str | None = None, search: str = ""
+        self, runs: Runs, before: str | None = None, search: str = "", limit: int = PAGE_RUNS
     ) -> dict[str, Any]:
         """A page of threads, newest first by their last run, from the runs before run `before`.
 
-        With `search`, the threads with a run that has these words. `next` is the next page's
-        `before`. A thread is listed once, except that a search may find older runs of it later.
+        It has at most `limit` threads. With `search`, the threads with a run that has these words.
+        `next` is the next page's `before`. A thread is listed once, except that a search may find
+        older runs of it later.
         """
         page = await runs.newest(PAGE_RUNS, before)
         found: dict[str, list[RunInfo]] = {}
         for info in page:
             found.setdefault(info.thread_id, []).append(info)
-        listed = []
+        listed: list[dict[str, Any]] = []
+        following = page[-1].run_id if len(page) == PAGE_RUNS else None
+        last = before
         for thread_id, infos in found.items():
+            if len(listed) == limit:
+                following = last
+                break
+            last = infos[0].run_id
             match = await self._match(runs, infos, search.lower()) if search else infos[0]
             newest = infos[0] if before is None else await runs.latest(thread_id)
             # A thread with newer runs was on an earlier page.
@@ -103,10 +110,7 @@ class ThreadList:
                     **({"found_run_id": match.run_id} if search else {}),
                 }
             )
-        return {
-            "threads": listed,
-            "next": page[-1].run_id if len(page) == PAGE_RUNS else None,
-        }
+        return {"threads": listed, "next": following}
 
     async def _match(self, runs: Runs, infos: list[RunInfo], search: str) -> RunInfo | None:
         """The newest of these runs that has the words in an id, its question, agent or status."""

@@ -57,6 +57,25 @@ async def test_every_thread_is_on_exactly_one_page(
     assert [each for found in pages for each in found] == ["t1", "t3", "t2", "t0"]
 
 
+async def test_a_page_has_at_most_so_many_threads_as_its_client_asks_for(
+    client: httpx.AsyncClient,
+) -> None:
+    for name in ("t0", "t1", "t2", "t1"):
+        await started(client, name, f"Question of {name}?")
+    page, pages = await listed(client, limit="1"), list[list[str]]()
+    while page["next"] is not None:
+        pages.append([each["thread_id"] for each in page["threads"]])
+        page = await listed(client, limit="1", before=page["next"])
+    pages.append([each["thread_id"] for each in page["threads"]])
+    assert [name for page in pages for name in page] == ["t1", "t2", "t0"]
+    assert max(map(len, pages)) == 1
+    whole = await listed(client, limit="200")
+    assert (len(whole["threads"]), whole["next"]) == (3, None)
+    for wrong in ("0", "201", "x", "-1"):
+        answer = await client.get("/threads", params={"limit": wrong})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "limit")
+
+
 async def test_a_search_finds_an_older_run_of_a_thread(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET
 from starlette.requests import ClientDisconnect, Request
@@ -37,7 +37,14 @@ from tailrace.server.threads import conversation
 from tailrace.server.transport.asgi import client_left
 from tailrace.server.transport.connections import Connections, WaitingRequest
 from tailrace.wire import openai_responses
-from tailrace.wire.base import Format, ShowsThreads
+from tailrace.wire.base import Format
+
+
+class ShowsMessages(Protocol):
+    """What shows a conversation as a list: a format, or its package."""
+
+    def messages(self, chain: Sequence[State]) -> list[Json]:
+        """The runs of a conversation, oldest first, as a client that followed them holds them."""
 
 
 class HttpApi:
@@ -143,7 +150,7 @@ class HttpApi:
 
     async def agreed(
         self,
-        wire: ShowsThreads,
+        wire: ShowsMessages,
         messages: list[Json],
         run_id: str,
         read: Read,
@@ -219,7 +226,7 @@ class HttpApi:
             pass
 
 
-def _first(wire: ShowsThreads, chain: list[State], runs: int) -> list[Json]:
+def _first(wire: ShowsMessages, chain: list[State], runs: int) -> list[Json]:
     return wire.messages(chain[:runs])
 
 

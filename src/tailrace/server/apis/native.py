@@ -40,7 +40,7 @@ from tailrace.server.streams.resume_point import naming, read_thread_cursor, res
 from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.sse_response import SseResponse
 from tailrace.server.streams.thread_stream import ThreadStream
-from tailrace.server.threads import ThreadList, conversation, thread_not_found
+from tailrace.server.threads import PAGE_RUNS, ThreadList, conversation, thread_not_found
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
 from tailrace.wire.formats import format_named
 
@@ -127,6 +127,7 @@ class NativeApi(HttpApi):
                 "description": "Text in a run's input, agent, status or id, or the thread's id.",
             },
             "before": {"type": "string", "description": "`next` of the page before."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_RUNS},
         },
         answers={200: schemas.Threads},
     )
@@ -137,7 +138,8 @@ class NativeApi(HttpApi):
         if before is not None:
             await self.runs.info(before, "before")
         search = query.get("search", "").strip()
-        return json_response(await self._threads.threads(self.runs, before, search))
+        limit = request_fields.limit(query, PAGE_RUNS, PAGE_RUNS)
+        return json_response(await self._threads.threads(self.runs, before, search, limit))
 
     @operation(
         query={

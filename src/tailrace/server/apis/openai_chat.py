@@ -1,4 +1,8 @@
-"""OpenAI's chat completions: one POST is one run, and `messages` are all that it knows."""
+"""OpenAI's chat completions: one POST is one run, and `messages` are all that it knows.
+
+Except for the run whose calls come back: the new run continues it. So its model keeps the reasoning
+and the results of the server's tools, which this API does not show.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
+from tailrace.core.values import Json
 from tailrace.server import request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import client_schemas
@@ -43,14 +48,15 @@ class CompletionsApi(OneWayApi):
         asked = request_fields.optional(body, "stream_options", dict) or {}
         if request_fields.optional(body, "n", int) not in (None, 1):
             raise request_fields.wrong("n", body["n"], "1: a run has one answer")
+        continued, given = await self._continued(messages)
         run = await self.started(
             request.headers.get("idempotency-key"),
             model,
-            messages,
-            previous_run_id=None,
+            given,
             options=options(body),
             metadata=request_fields.response_metadata(body),
             forget=request_fields.optional(body, "store", bool) is False,
+            **continued,
         )
         run_id = run.run_id
         if not stream:
@@ -58,6 +64,16 @@ class CompletionsApi(OneWayApi):
         with_usage = asked.get("include_usage") is True
         wire = openai_chat.FORMAT if with_usage else openai_chat.WITHOUT_USAGE
         return self.only_stream(wire, run_id)
+
+    async def _continued(self, messages: list[Json]) -> tuple[Json, list[Json]]:
+        """Where a run continues the run whose calls come back, and the messages after it."""
+        for place, message in reversed(list(enumerate(messages))):
+            for run_id in openai_chat.runs_of(message):
+                if await self.runs.exists(run_id):
+                    return await self.agreed(
+                        openai_chat, messages, run_id, openai_chat.read, written=[place]
+                    )
+        return {"previous_run_id": None}, messages
 
 
 def options(body: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ output is a response of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -108,12 +108,15 @@ class ResponsesApi(HttpApi):
         body = await read_json(request)
         stream = request_fields.optional(body, "stream", bool)
         key = request.headers.get("idempotency-key")
-        run_id, segment = found = await self.begin(body, key=key)
+        found = await self.begin(body, key=key)
         if stream:
-            return self.stream(openai_responses.FORMAT.after(segment), run_id)
+            return self.stream(found.wire, found.run_id)
         if body.get("background") is not True:
             await self.until(self._over(found))
-        return await self._shown(run_id, segment)
+        if found.again:
+            view = openai_responses.requests_object
+            return await self.object(found.run_id, view, found.number)
+        return await self._shown(found.run_id, found.number)
 
     async def _shown(self, run_id: str, segment: int) -> ASGIApp:
         """A response as one object, with its images, up to `INLINE_IMAGES` bytes of them."""
@@ -157,12 +160,16 @@ class ResponsesApi(HttpApi):
         model = self.agent(body)
         given: Any = request_fields.response_input(body)
         previous = request_fields.optional_id(body, "previous_response_id")
-        answers = openai_responses.approvals_of(given)
+        asking = await self._ids_of_asking(given)
+        answers = openai_responses.approvals_of(given, asking)
         if answers and (previous is not None or not openai_responses.asks_itself(given, answers)):
-            return await self._answered(previous, given, answers, key)
-        inside = openai_responses.answered_inside(given)
+            return await self._answered(previous, given, answers, asking, key)
+        inside = openai_responses.answered_inside(given, asking)
         if inside and (previous is not None or await self._waits_for(inside)):
             raise CallerError(_ANSWERS_ALONE, param="input")
+        asked_again = await self._outputs_alone(previous, given, key)
+        if asked_again is not None:
+            return asked_again
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
@@ -190,7 +197,12 @@ class ResponsesApi(HttpApi):
         return Segment(run.run_id)
 
     async def _answered(
-        self, previous: str | None, given: Any, answers: list[ApprovalResponse], key: str | None
+        self,
+        previous: str | None,
+        given: Any,
+        answers: list[ApprovalResponse],
+        asking: Collection[str],
+        key: str | None,
     ) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
@@ -211,11 +223,11 @@ class ResponsesApi(HttpApi):
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
-        new = openai_responses.new_item(look.state, given)
+        new = openai_responses.new_item(look.state, given, asking)
         if new is not None:
             raise CallerError(_ANSWERS_ALONE, param=f"input[{new}]")
         await self._check_outputs(given, [], run_id)
-        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1, asking)
         asked = openai_responses.asked_approvals(look.state, pause)
         sent = [
             {
@@ -239,6 +251,40 @@ class ResponsesApi(HttpApi):
             if answer.approval_request_id in waiting:
                 await self.runs.send(run_id, one)
         return Segment(run_id, pause + 1)
+
+    async def _outputs_alone(
+        self, previous: str | None, given: Any, key: str | None
+    ) -> Segment | None:
+        """Send outputs of functions to a run that still waits for approvals; its response again.
+
+        None if the input does not end with outputs of a run that waits.
+        """
+        call_id = openai_responses.last_output(given)
+        if call_id is None:
+            return None
+        named = None if previous is None else await self._segment(previous)
+        runs = runs_of_item(call_id) if previous is None else [named.run_id] if named else []
+        found = [one for one in runs if await self.runs.exists(one)]
+        look = await self.runs.look(found[0]) if found else None
+        pause = None if look is None else openai_responses.open_pause(look.state)
+        if look is None or pause is None or pause != (pause if named is None else named.number):
+            return None
+        if not openai_responses.has_only_outputs(look.state, given):
+            return None
+        outputs = openai_responses.answers_with_outputs(look.state, given, pause + 1)
+        await self.check_answers(key, look.state, outputs)
+        for one in outputs:
+            await self.runs.send(found[0], one)
+        return Segment(found[0], pause, again=True)
+
+    async def _ids_of_asking(self, given: Any) -> Collection[str]:
+        """The ids of the response that asked for the last approval that an input answers."""
+        ident = openai_responses.last_answered(given)
+        for run_id in openai_responses.runs_of_approval(ident or ""):
+            if await self.runs.exists(run_id):
+                state = (await self.runs.look(run_id)).state
+                return openai_responses.ids_of_asking(state, ident or "")
+        return ()
 
     async def _waits_for(self, approvals: list[str]) -> bool:
         """Whether a run waits for one of these approvals. Others are history."""
@@ -370,21 +416,28 @@ class ResponsesApi(HttpApi):
         return json_response(found)
 
     async def _named(self, given: Any) -> openai_responses.NamedItems:
-        """The items of earlier responses that an input names by their ids."""
+        """The items of earlier responses that an input has, by their ids or whole."""
         found = openai_responses.NamedItems()
         for index, ident in openai_responses.references(given).items():
             if ident not in found.items:
-                for run_id in (
-                    *runs_of_item(openai_responses.own_id(ident)),
-                    *openai_responses.runs_of_approval(ident),
-                ):
-                    info = await self.runs.find(run_id) if is_id(run_id) else None
-                    if info is not None and not info.forget:
-                        found.add(run_id, await self.runs.state(run_id), ident)
+                await self._find(ident, found)
             if ident not in found.items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
                 raise NotFound(message, param=f"input[{index}]")
+        for ident in openai_responses.returned(given):
+            if ident not in found.runs:
+                await self._find(ident, found)
         return found
+
+    async def _find(self, ident: str, found: openai_responses.NamedItems) -> None:
+        """Add the items of the run that an item's id names."""
+        for run_id in (
+            *runs_of_item(openai_responses.own_id(ident)),
+            *openai_responses.runs_of_approval(ident),
+        ):
+            info = await self.runs.find(run_id) if is_id(run_id) else None
+            if info is not None and not info.forget:
+                found.add(run_id, await self.runs.state(run_id), ident)
 
     async def _resolved(self, given: Any, named: openai_responses.NamedItems) -> Any:
         """The input, with each reference replaced: an item by itself, a compaction by its summary.
@@ -419,7 +472,7 @@ class ResponsesApi(HttpApi):
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
-        run_id, segment = await self._asked_for(request)
+        run_id, segment, _ = await self._asked_for(request)
         wire = openai_responses.FORMAT.after(segment)
         text = request.query_params.get("starting_after")
         with naming("starting_after"):
@@ -444,7 +497,7 @@ class ResponsesApi(HttpApi):
     @operation(answers={200: client_schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
-        run_id, segment = await self._asked_for(request)
+        run_id, segment, _ = await self._asked_for(request)
         await self.runs.cancel(run_id)
         return await self._shown(run_id, segment)
 
@@ -484,10 +537,7 @@ class ResponsesApi(HttpApi):
                     param="after",
                 )
             items = items[places[0] :]
-        limit = query.get("limit", "20")
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:
-            raise request_fields.wrong("limit", limit, f"from 1 to {MAX_ITEMS}")
-        page = items[: int(limit)]
+        page = items[: request_fields.limit(query, 20, MAX_ITEMS)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
 
     async def _input_of(self, response: Segment) -> list[Json]:

@@ -65,6 +65,15 @@ class Segment(NamedTuple):
 
     run_id: str
     number: int = 0
+    again: bool = False
+    """The client has had the response: it gets the requests for approvals alone."""
+
+    @property
+    def wire(self) -> openai_responses.ResponsesFormat:
+        """The format of the response."""
+        if self.again:
+            return openai_responses.RequestsFormat(self.number)
+        return openai_responses.FORMAT.after(self.number)
 
 
 Begin = Callable[[Json, UnstoredConversation | None], Awaitable[Segment]]
@@ -183,8 +192,7 @@ class ResponsesSocket(Connection):
         return admitted.get().runs
 
     async def _stream(self, found: Segment, send: Send) -> None:
-        wire = openai_responses.FORMAT.after(found.number)
-        source = RunStream(self._runs, wire, found.run_id)
+        source = RunStream(self._runs, found.wire, found.run_id)
         rest = b""
         try:
             while (chunk := await source.next()) is not None:

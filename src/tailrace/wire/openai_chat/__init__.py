@@ -38,9 +38,10 @@ from tailrace.core.fold import State
 from tailrace.core.state_copy import copy_state
 from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.openai_chat.encoder import ChatEncoder
+from tailrace.wire.openai_chat.messages import messages, read, runs_of
 from tailrace.wire.openai_chat.object import completion
 
-__all__ = ["FORMAT", "WITHOUT_USAGE", "ChatFormat", "completion"]
+__all__ = ["FORMAT", "WITHOUT_USAGE", "ChatFormat", "completion", "messages", "read", "runs_of"]
 
 
 class ChatFormat(ReplayFormat):

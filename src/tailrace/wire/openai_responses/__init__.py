@@ -52,11 +52,15 @@ from tailrace.wire.openai_responses.references import (
     BY_ITEMS,
     NamedItems,
     continued,
+    has_only_outputs,
+    ids_of_asking,
     named_run,
     new_item,
     references,
     resolved,
+    returned,
 )
+from tailrace.wire.openai_responses.requests import RequestsEncoder, requests_object
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     answered_inside,
@@ -65,7 +69,10 @@ from tailrace.wire.openai_responses.segments import (
     asks_itself,
     end_of,
     is_segment_paused,
+    last_answered,
+    last_output,
     open_approvals,
+    open_pause,
     pause_of,
     response_id,
     runs_of_approval,
@@ -80,6 +87,7 @@ __all__ = [
     "FORMAT",
     "ApprovalResponse",
     "NamedItems",
+    "RequestsFormat",
     "ResponsesEncoder",
     "ResponsesFormat",
     "answered_inside",
@@ -93,21 +101,28 @@ __all__ = [
     "continued",
     "echoed",
     "end_of",
+    "has_only_outputs",
+    "ids_of_asking",
     "input_items",
     "is_compaction",
     "is_segment_paused",
+    "last_answered",
+    "last_output",
     "linked_images",
     "named_run",
     "new_item",
     "open_approvals",
+    "open_pause",
     "output_items",
     "outputs_of",
     "own_id",
     "pause_of",
     "references",
+    "requests_object",
     "resolved",
     "response_id",
     "response_object",
+    "returned",
     "run_items",
     "runs_of_approval",
     "segment_of",
@@ -195,6 +210,32 @@ class ResponsesFormat(DefaultFormat):
             for item in run_items(state):
                 items.setdefault(item["id"], item)
         return list(items.values())
+
+
+class RequestsFormat(ResponsesFormat):
+    """The requests for approvals at the end of a response, once more and alone."""
+
+    def __init__(self, segment: int) -> None:
+        """The format of the response after this many pauses."""
+        super().__init__(segment)
+        self.name += "~requests"
+        self._number = segment
+
+    def at(self, state: State) -> RequestsEncoder:
+        """An encoder for a client that has seen nothing of the requests."""
+        return RequestsEncoder(copy_state(state), segment=self._number)
+
+    def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
+        """The requests, if the run has made them."""
+        encoder = self.at(state)
+        return encoder, encoder.requests(state.sequence_number, epoch)
+
+    def open_in_pieces(
+        self, state: State, epoch: int = 1
+    ) -> tuple[ResponsesEncoder, Iterator[bytes]]:
+        """As `open`."""
+        encoder, frames = self.open(state, epoch)
+        return encoder, iter(frames)
 
 
 FORMAT = ResponsesFormat()

@@ -433,6 +433,15 @@ def usage_json(state: State, segment: int | None = None) -> Json:
     if segment:
         before = TokenCounts(**state.pauses[segment - 1].used)
         counts = TokenCounts(*map(sub, counts, before))
+    return _usage(counts)
+
+
+def no_usage() -> Json:
+    """The usage of a response that no model call belongs to."""
+    return _usage(TokenCounts(*(0 for _ in TokenCounts._fields)))
+
+
+def _usage(counts: TokenCounts) -> Json:
     return {
         "input_tokens": counts.input_tokens,
         "input_tokens_details": {

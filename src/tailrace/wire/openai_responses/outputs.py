@@ -7,6 +7,7 @@ are the input of a run of their own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -23,17 +24,19 @@ from tailrace.wire.openai_responses.segments import OUTPUTS, answers_start, resp
 from tailrace.wire.projection import is_client, result_of
 
 
-def answers_with_outputs(state: State, given: Any, segment: int) -> list[Json]:
+def answers_with_outputs(
+    state: State, given: Any, segment: int, asking: Collection[str] = ()
+) -> list[Json]:
     """What a run is sent for the outputs at the end of an `input`, beside its approvals.
 
     Outputs that the run has already, and those of earlier runs, are left out. `segment` is the
-    response that follows.
+    response that follows, and `asking` has the ids of the response that asks.
     """
     root = state.root
     assert root is not None
     asked = {request.call_id: request.id for request in root.requests if request.kind == "input"}
     found: list[Json] = []
-    start = answers_start(given)
+    start = answers_start(given, asking)
     for index, item in enumerate(list_of(given)[start:], start):
         call_id = item.get("call_id")
         node = root.calls.get(call_id) if isinstance(call_id, str) else None

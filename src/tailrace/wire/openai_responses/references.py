@@ -1,41 +1,45 @@
-"""Items of earlier responses that an `input` names by their ids.
+"""Items of earlier responses that an `input` has: by their ids, or whole.
 
-A client that names all items of a response, after the input of that response, continues it: the
-AI SDK does so by default. Its model then reads what it reads with `previous_response_id`. Any other
-reference stands for the item as the client knows it.
+A client that sends all items of a response, after the input of that response, continues it. The AI
+SDK names most items by their ids; others send them whole. The model then reads what it reads with
+`previous_response_id`. Any other reference stands for the item as the client knows it, and any
+other item for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from tailrace.core.fold import State
 from tailrace.core.state import TaskNode
-from tailrace.core.values import Json, dict_of, list_of
+from tailrace.core.values import Json, dict_of, dicts_of, list_of, text_or_none
 from tailrace.history.inputs import read_input
 from tailrace.wire.openai_responses.items import APPROVAL_REQUEST
-from tailrace.wire.openai_responses.object import input_items, output_items
+from tailrace.wire.openai_responses.object import input_items, output_items, response_object
 from tailrace.wire.openai_responses.segments import (
     APPROVAL_RESPONSE,
     OUTPUTS,
     answers_start,
     is_own_approval,
+    pause_of,
 )
 
 BY_ITEMS: Json = {"previous_response_id": None}
 """The options of a run that continues another by its items: its request named no response."""
 
 _CALLS = ("function_call", "custom_tool_call")
+_SPOKEN = ("message", *_CALLS)
+"""The items that every client has to send back."""
 
 
 class NamedItems:
-    """The items of the runs whose items an input names."""
+    """The items of the runs whose items an input has."""
 
     def __init__(self) -> None:
         self.items: dict[str, Json] = {}
         self.runs: dict[str, tuple[str, State]] = {}
-        """The run of each item."""
+        """The run of each item, by the item's id and the id of a client's call."""
 
     def add(self, run_id: str, state: State, ident: str | None = None) -> None:
         """Add the items of a run's output, and the item of its input that has this id."""
@@ -43,7 +47,8 @@ class NamedItems:
         self.items |= {item["id"]: item for item in asked if item["id"] == ident}
         for item in output_items(state):
             self.items[item["id"]] = item
-            self.runs[item["id"]] = (run_id, state)
+            for name in (item["id"], *([item["call_id"]] if item["type"] in _CALLS else ())):
+                self.runs[name] = (run_id, state)
 
 
 class Continued(NamedTuple):
@@ -57,6 +62,20 @@ def references(given: Any) -> dict[int, str]:
     """The ids of the item references in an `input`, by their places."""
     named = {at: item.get("id") for at, item in enumerate(list_of(given)) if _is_reference(item)}
     return {at: ident for at, ident in named.items() if isinstance(ident, str)}
+
+
+def returned(given: Any) -> list[str]:
+    """The ids by which the whole items of an `input` may be found in the log."""
+    items = (item for item in dicts_of(given) if not _is_reference(item))
+    return [name for name in map(_name, items) if name is not None]
+
+
+def _name(item: Any) -> str | None:
+    """The id of an item. Clients leave out the ids of calls, but not those of their outputs."""
+    found = dict_of(item)
+    if found.get("role", "assistant") != "assistant" or found.get("type") in OUTPUTS:
+        return None
+    return text_or_none(found.get("call_id") if found.get("type") in _CALLS else found.get("id"))
 
 
 def resolved(given: Any, items: Mapping[str, Json]) -> Any:
@@ -75,7 +94,7 @@ def _is_reference(item: Any) -> bool:
 
 
 def continued(given: list[Any], items: list[Any], named: NamedItems) -> Continued:
-    """The last run whose items an input names all, with the whole conversation before them.
+    """The last run whose items an input has all, with the whole conversation before them.
 
     `items` is the input with items in place of references.
     """
@@ -83,28 +102,36 @@ def continued(given: list[Any], items: list[Any], named: NamedItems) -> Continue
     given, items = [one for one, _ in pairs], [one for _, one in pairs]
     last, start = None, 0
     for place, item in enumerate(given):
-        if place < start or not _is_reference(item) or item.get("id") not in named.runs:
+        found = named.runs.get(_name(item) or "")
+        if place < start or found is None:
             continue
-        run_id, state = named.runs[item["id"]]
+        run_id, state = found
         output = {one["id"]: one for one in output_items(state) if one["type"] != APPROVAL_REQUEST}
-        end, seen = place, set[str]()
-        while end < len(given):
-            ident = _id_in(output, given[end], items[end])
-            if ident is not None:
-                seen.add(ident)
-            elif not _is_received(state, items[end]):
-                break
+        seen = set[str]()
+        begin = end = place
+        while begin > start and _takes(output, seen, given[begin - 1], items[begin - 1]):
+            begin -= 1  # items without an id, before a call
+        while end < len(given) and (
+            _takes(output, seen, given[end], items[end]) or _is_received(state, items[end])
+        ):
             end += 1
-        if seen != output.keys() or not _goes_on(state.root, last, items[start:place]):
+        if not _has_all(output, seen) or not _goes_on(state.root, last, items[start:begin]):
             break
         last, start = run_id, end
     # Something new has to follow: a run without input would be another answer to the same.
     return Continued(last, items[start:]) if items[start:] else Continued(None, items)
 
 
-def new_item(state: State, given: Any) -> int | None:
+def ids_of_asking(state: State, approval: str) -> set[str]:
+    """The ids of the response that asks for an approval: of its items, and of its calls."""
+    pause = pause_of(state, approval)
+    items = response_object(state, pause)["output"] if pause is not None else ()
+    return {ident for item in items for ident in (item["id"], item.get("call_id", item["id"]))}
+
+
+def new_item(state: State, given: Any, asking: Collection[str] = ()) -> int | None:
     """The place of an item before the answers that the run does not have; None without one."""
-    root, items, start = state.root, list_of(given), answers_start(given)
+    root, items, start = state.root, list_of(given), answers_start(given, asking)
     assert root is not None
     output = {item["id"] for item in output_items(state)}
     known = [index for index, item in enumerate(items[:start]) if _is_known(root, output, item)]
@@ -112,6 +139,14 @@ def new_item(state: State, given: Any) -> int | None:
     if not known and list(read_input(items[:start]))[-1:] == _asked(root)[-1:]:
         return None
     return first if first < start else None
+
+
+def has_only_outputs(state: State, given: Any) -> bool:
+    """Whether an `input` ends with outputs of the calls of a run, after nothing that is new."""
+    assert state.root is not None
+    outputs = list_of(given)[answers_start(given) :]
+    calls = [str(item.get("call_id")) for item in outputs]
+    return state.root.calls.keys() >= set(calls) and new_item(state, given) is None
 
 
 def _asked(root: TaskNode) -> list[Any]:
@@ -134,19 +169,51 @@ def named_run(state: State) -> str | None:
     return facts.get("previous_run_id") if is_named else None
 
 
-def _id_in(output: Mapping[str, Json], given: Any, item: Any) -> str | None:
-    """The id of the output that an item is: by reference, or a call as it was made.
+def _takes(output: Mapping[str, Json], seen: set[str], given: Any, item: Any) -> bool:
+    """Whether an item is of an output, by reference or unchanged. It is then among the seen."""
+    ident = dict_of(item).get("id")
+    if isinstance(ident, str) and ident in output:
+        found = [ident] if _is_reference(given) or _is_made(item, output[ident]) else []
+    else:  # of equal items without ids, the next
+        order = (*(one for one in output if one not in seen), *seen)
+        found = [one for one in order if _is_made(dict_of(item), output[one])][:1]
+    seen.update(found)
+    return bool(found)
 
-    The AI SDK sends calls of its own functions whole.
+
+def _is_made(item: Json, made: Json) -> bool:
+    """Whether an item of a client is this item of an output: a model would read the same."""
+    kind = item.get("type", "message")
+    if kind == "message" and item.get("role") != "assistant":
+        return False
+    if kind == "message" and made["type"] == "reasoning":
+        # pydantic-ai sends each text of a reasoning as a message.
+        thoughts = [f"<think>\n{part['text']}\n</think>" for part in made["summary"]]
+        return item.get("content") in thoughts
+    if kind != made["type"]:
+        return False
+    if kind in _CALLS:
+        fields = ("call_id", "name", "arguments", "input")
+        return all(item.get(name) == made.get(name) for name in fields)
+    if item.get("id") not in (None, made["id"]):
+        return False
+    if kind == "mcp_call" and "id" in item and item.get("output") is item.get("error") is None:
+        return True  # as the response that asks for its approval has it
+    for name in ("summary", "result"):  # which the model does not read from a client
+        if item.get(name) and made.get(name) and item[name] != made[name]:
+            return False
+    return list(read_input([{**item, "id": made["id"]}])) == list(read_input([made]))
+
+
+def _has_all(output: Mapping[str, Json], seen: set[str]) -> bool:
+    """Whether a client has sent all of an output.
+
+    A client that sends calls back may leave out whole kinds of the server's items, as pydantic-ai
+    does.
     """
-    if _is_reference(given):
-        return item["id"] if item.get("id") in output else None
-    for ident, made in output.items():
-        if made["type"] in _CALLS and isinstance(item, dict) and item.get("type") == made["type"]:
-            fields = ("call_id", "name", "arguments", "input")
-            if all(item.get(name) == made.get(name) for name in fields):
-                return ident
-    return None
+    kinds = {output[ident]["type"] for ident in seen}
+    missing = {item["type"] for ident, item in output.items() if ident not in seen}
+    return not missing or (not kinds.isdisjoint(_CALLS) and not missing & {*kinds, *_SPOKEN})
 
 
 def _is_received(state: State, item: Any) -> bool:

@@ -10,6 +10,7 @@ and those calls, are incomplete. All are whole in the response after it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import Json, dict_of, dicts_of, json_text, list_of
+from tailrace.core.values import Json, dict_of, dicts_of, json_text, list_of, text_or_none
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
@@ -209,19 +210,50 @@ class ApprovalResponse(msgspec.Struct):
     """The place of the item in the request."""
 
 
-def answers_start(given: Any) -> int:
-    """Where the answers at the end of an `input` begin: to approvals, and outputs of functions."""
+def answers_start(given: Any, asking: Collection[str] = ()) -> int:
+    """Where the answers at the end of an `input` begin: to approvals, and outputs of functions.
+
+    `asking` has the ids of the items of the response that asks, and of its calls. The AI SDK puts
+    each request before its answer, so these items may stand between the answers.
+    """
     items = list_of(given)
-    start = len(items)
-    while start and (_is_answer(items[start - 1]) or _kind(items[start - 1]) in OUTPUTS):
-        start -= 1
+    start = place = len(items)
+    alone = True
+    while place:
+        item = items[place - 1]
+        is_answer = _is_answer(item) or _kind(item) in OUTPUTS
+        if not (alone and is_answer) and not _is_of(item, asking):
+            break
+        alone = alone and is_answer
+        place -= 1
+        start = place if is_answer else start
     return start
 
 
-def approvals_of(given: Any) -> list[ApprovalResponse]:
+def _is_of(item: Any, ids: Collection[str]) -> bool:
+    """Whether an item has one of these ids, or answers an item that has it."""
+    names = map(dict_of(item).get, ("id", "call_id", "approval_request_id"))
+    return any(isinstance(name, str) and name in ids for name in names)
+
+
+def last_answered(given: Any) -> str | None:
+    """The approval that the last answer in an `input` is for."""
+    found = [item.get("approval_request_id") for item in dicts_of(given) if _is_answer(item)]
+    return found[-1] if found and isinstance(found[-1], str) else None
+
+
+def last_output(given: Any) -> str | None:
+    """The call whose output an `input` ends with."""
+    items = list_of(given)
+    if not items or _kind(items[-1]) not in OUTPUTS:
+        return None
+    return text_or_none(items[-1].get("call_id"))
+
+
+def approvals_of(given: Any, asking: Collection[str] = ()) -> list[ApprovalResponse]:
     """The answers to approvals at the end of an `input`; earlier answers are history."""
     found: list[ApprovalResponse] = []
-    for index, item in list(enumerate(list_of(given)))[answers_start(given) :]:
+    for index, item in list(enumerate(list_of(given)))[answers_start(given, asking) :]:
         if not _is_answer(item):
             continue
         param = f"input[{index}]"
@@ -245,9 +277,9 @@ def asks_itself(given: Any, answers: list[ApprovalResponse]) -> bool:
     )
 
 
-def answered_inside(given: Any) -> list[str]:
+def answered_inside(given: Any, asking: Collection[str] = ()) -> list[str]:
     """The approvals that an `input` answers, if other items are behind all of its answers."""
-    if any(map(_is_answer, list_of(given)[answers_start(given) :])):
+    if any(map(_is_answer, list_of(given)[answers_start(given, asking) :])):
         return []
     return [str(item.get("approval_request_id")) for item in dicts_of(given) if _is_answer(item)]
 
@@ -274,6 +306,12 @@ def _is_answer(item: Any) -> bool:
 
 def _kind(item: Any) -> Any:
     return dict_of(item).get("type")
+
+
+def open_pause(state: State) -> int | None:
+    """The pause in which a run waits for approvals now."""
+    is_open = bool(state.pauses) and state.pauses[-1].until is None
+    return len(state.pauses) - 1 if is_open else None
 
 
 def pause_of(state: State, ident: str) -> int | None:

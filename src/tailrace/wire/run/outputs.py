@@ -64,13 +64,14 @@ def _structured(output: Json, value: Json) -> Json:
     error = value.get("error")
     if isinstance(error, dict):
         output["error"] = {name: str(error.get(name, "")) for name in ("code", "message")}
-    hints = value.get("ui_hints")
-    if isinstance(hints, dict) and hints.get("ui_mode"):
-        output["ui_hints"] = {
-            "ui_mode": hints["ui_mode"],
-            "ui_state": hints.get("ui_state") or {},
-            "actions": hints.get("actions") or [],
-        }
+    for hints in (value.get("ui_hints"), value.get("ui")):
+        if isinstance(hints, dict) and hints.get("ui_mode"):
+            output["ui_hints"] = {
+                "ui_mode": hints["ui_mode"],
+                "ui_state": hints.get("ui_state") or {},
+                "actions": hints.get("actions") or [],
+            }
+            break
     return output
 
 
