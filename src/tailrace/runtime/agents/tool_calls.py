@@ -30,7 +30,7 @@ from tailrace.runtime.diagnostics.telemetry import execute_tool, operation
 from tailrace.runtime.tasks.blobs import shown_blocks, tool_result
 from tailrace.runtime.tasks.call_writer import PendingCall
 from tailrace.runtime.tasks.open_result import OpenResult
-from tailrace.runtime.tasks.task import Answer, Task
+from tailrace.runtime.tasks.task import CALL_CANCELLED, Answer, Task, close_asked
 from tailrace.runtime.tools.outputs import Notify, Output, PartialImage
 from tailrace.runtime.tools.parameters import InvalidArguments
 from tailrace.runtime.tools.tool import Context, Tool
@@ -96,7 +96,7 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
     works = [_answer_at_once(loop, ready, are_done)] if ready else []
     if asking:
         works.append(_answer_later(loop, asking, are_done if ready else None))
-    await _in_parallel(works)
+    await _in_parallel(works, loop.task)
     return mistakes
 
 
@@ -185,8 +185,11 @@ async def take_outputs(loop: Loop) -> bool:
     return is_whole
 
 
-async def _in_parallel(works: Iterable[Any]) -> None:
-    """Run the calls at the same time. A call that is cancelled alone has its result already."""
+async def _in_parallel(works: Iterable[Any], asking: Task | None = None) -> None:
+    """Run the calls at the same time. A call that is cancelled alone has its result already.
+
+    If all are cancelled, the questions of the task `asking` are closed before the others end.
+    """
     running = asyncio.get_running_loop()
     tasks = [running.create_task(work) for work in works]
     if not tasks:
@@ -195,7 +198,9 @@ async def _in_parallel(works: Iterable[Any]) -> None:
         task.add_done_callback(retrieve_error)
     try:
         await asyncio.wait(tasks)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        if asking is not None:
+            asking._sink.after(error, lambda: close_asked(asking, CALL_CANCELLED))
         for task in tasks:
             task.cancel()
         # Not longer: a tool may ignore the cancel, and the run has to end.
