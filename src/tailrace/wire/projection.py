@@ -206,7 +206,7 @@ def is_paused(state: State) -> bool:
     """Whether the run waits for people, and nothing else of it runs."""
     above: set[tuple[str, str | None]] | None = None
     for task in state.tasks.values():
-        if task.status == "input_required" and not all(_is_void(task, r) for r in task.requests):
+        if task.status == "input_required" and not all(is_void(task, r) for r in task.requests):
             above = set() if above is None else above
             while task.parent is not None:
                 above.add((task.parent.task_id, task.call_id))
@@ -225,7 +225,7 @@ def is_paused(state: State) -> bool:
     )
 
 
-def _is_void(task: TaskNode, request: InputRequest) -> bool:
+def is_void(task: TaskNode, request: InputRequest) -> bool:
     """Whether no answer counts any more: its call was stopped, because its task is about to end."""
     result = task.call_results.get(request.call_id or "")
     error = None if result is None else result.item.error  # type: ignore[union-attr]  # a ToolResult
