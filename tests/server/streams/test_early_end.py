@@ -15,7 +15,7 @@ from tailrace.app import Tailrace
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.sse import SseParser
-from tailrace.models import Scripted, call
+from tailrace.models import Scripted, call, say
 from tailrace.ports import Batch, NewRun
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import recovery
@@ -251,3 +251,17 @@ async def test_a_cancel_beside_a_question_is_the_end_of_the_stream(
         for wire, end in (("ag-ui", b'"outcome":{"type":"cancelled"}'), ("vercel-ui", b'"abort"')):
             answer = await client.get(f"/runs/{run_id}/events", params={"format": wire})
             assert end in answer.content
+
+
+async def test_a_chat_is_asked_for_an_approval_of_its_agent_together_with_a_sub_agents(
+    tmp_path: Path,
+) -> None:
+    """The AI SDK sends approvals only if no other call of the message is open."""
+    helper = Agent("helper", model=Scripted([call("pay")], [say("Paid.")]), tools=[pay])
+    script = [call("pay"), call("helper", prompt="Go.")]
+    agent = Agent("main", model=Scripted(script), tools=[pay, helper.as_tool()])
+    app = Tailrace([agent], tmp_path / "x.db")
+    async with asyncio.timeout(120), app.running(), client_of(app) as client:
+        run_id = await app._runs.start("main", "?")
+        answer = await client.get(f"/runs/{run_id}/events", params={"format": "vercel-ui"})
+    assert answer.content.count(b'"type":"tool-approval-request"') == 2

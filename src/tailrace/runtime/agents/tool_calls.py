@@ -116,6 +116,7 @@ async def _answer_later(loop: Loop, plans: list[_Plan], others: asyncio.Event | 
     """
     requests = [plan.request for plan in plans if plan.request is not None]
     if others is not None and not loop.has_asked(requests):
+        loop.held_back = requests
         with suppress(TimeoutError):
             async with asyncio.timeout(QUICK_SECONDS):
                 await others.wait()
@@ -290,6 +291,7 @@ class _ToolTask(Task):
         kind = question.kind if isinstance(question, InputRequest) else about.get("kind")
         if kind == "approval":
             self._loop.ask_for_outputs()
+        self._loop.hold_nothing_back()
         with self._loop.clocks_stopped():
             return await super().ask(question, **about)
 
