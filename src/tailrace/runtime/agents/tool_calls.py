@@ -459,6 +459,9 @@ def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
 
 
 def _deny(call: PendingCall, answer: Answer) -> None:
+    if call.executor == "client" and answer.reason:  # the client's tool failed
+        call.fail(ToolError.code, answer.reason)
+        return
     why = f": {answer.reason}" if answer.reason else "."
     call.fail("denied", f"A person denied the call{why}")
 
