@@ -85,6 +85,37 @@ def test_results_may_stand_at_the_end_of_the_list() -> None:
     assert compared(moved) == (3, [NEW])
 
 
+@pytest.mark.parametrize(
+    ("order", "is_known", "agrees"),
+    [
+        ("ubac", True, True),  # a client's call is announced last
+        ("ubca", True, True),
+        ("abcu", True, False),
+        ("ubac", False, False),
+        ("ubc", True, False),
+    ],
+)
+def test_an_answer_of_the_server_may_stand_elsewhere(
+    order: str, is_known: bool, agrees: bool
+) -> None:
+    """AG-UI streams calls in another order than the run has them."""
+    named = {"u": user("one"), "a": called("a"), "b": called("b"), "c": spoken("1")}
+    run = [{**message, "id": ident} for ident, message in named.items()]
+    by_id = {message["id"]: message for message in run}
+    sent = [{**by_id[ident], "id": ident if is_known else f"my-{ident}"} for ident in order]
+    found = agreement([*sent, NEW], 1, lambda runs: run[: runs * 4], read)
+    assert found == ((1, [NEW]) if agrees else (0, [*sent, NEW]))
+
+
+def test_a_message_may_stand_before_the_rest_of_the_answer_that_it_follows() -> None:
+    """A client resumes a run and sends its next message in one request."""
+    runs = [[user("one"), {**spoken("1"), "id": "m1"}], [user("two"), {**spoken("2"), "id": "m2"}]]
+    [one, first], [two, second] = runs
+    sent = [one, two, first, second]
+    found = agreement([*sent, NEW], 2, lambda count: [*runs[0], *runs[1]][: count * 2], read)
+    assert found == (2, [NEW])
+
+
 def test_a_result_that_the_run_does_not_have_is_new() -> None:
     runs = [[user("one"), called("a"), called("b")]]
     sent = [*runs[0], result("a"), result("b")]

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
-from tailrace.core.items import Data, InputRequest, Message, ToolCall, ToolResult
+from tailrace.core.items import Data, ErrorInfo, InputRequest, Message, ToolCall, ToolResult
 from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire import ag_ui, openai_responses
 from tailrace.wire.base import has_lost
@@ -194,6 +194,42 @@ def test_a_failed_run_is_an_error_and_a_cancelled_run_says_so() -> None:
     assert shown("failed")[-1]["type"] == "RUN_ERROR"
     assert shown("cancelled")[-1]["outcome"] == {"type": "cancelled"}
     assert shown("incomplete")[-1]["result"]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("runs_on", "outcomes"), [(True, ["cancelled"]), (False, ["interrupt", "cancelled"])]
+)
+def test_a_run_that_is_cancelled_beside_a_question_says_so(
+    runs_on: bool, outcomes: list[str]
+) -> None:
+    """The last tool that ran has its result; the question is closed, although it has no answer.
+
+    If no tool runs, the question ends the stream. The next stream has the results.
+    """
+    stopped = ErrorInfo(code="cancelled", message="The call was cancelled.")
+    calls = [
+        ToolCall(id=f"fc_{n}", call_id=f"c{n}", name="f", arguments="{}", needs_approval=not n)
+        for n in (0, 1)
+    ]
+    request = InputRequest(id="req_c0", kind="approval", call_id="c0")
+    events: list[ev.Event] = [
+        ev.TaskCreated(task_id="r"),
+        ev.TaskInProgress(task_id="r"),
+        *(ev.OutputItemDone(task_id="r", output_index=n, item=calls[n]) for n in (0, 1)),
+        *([ev.ToolCallStarted(task_id="r", output_index=1, item_id="fc_1")] if runs_on else []),
+        ev.TaskInputRequired(task_id="r", requests=[request]),
+    ]
+    for n in (0, 1):
+        result = ToolResult(id=f"fco_{n}", call_id=f"c{n}", status="failed", error=stopped)
+        events.append(ev.OutputItemDone(task_id="r", output_index=2 + n, item=result))
+    encoder = FORMAT.at(State())
+    recorded = as_recorded([*events, ev.TaskCancelled(task_id="r")])
+    shown = read(frame for one in recorded for frame in encoder.encode(one))
+    check(shown)
+    ends = [event["outcome"]["type"] for event in shown if event["type"] == "RUN_FINISHED"]
+    assert ends == outcomes
+    results = [event["toolCallId"] for event in shown if event["type"] == "TOOL_CALL_RESULT"]
+    assert results == ["c0", "c1"]
 
 
 def test_a_step_that_was_cut_says_so_in_its_metadata() -> None:

@@ -423,8 +423,10 @@ def test_a_run_that_waits_for_its_client_announces_the_calls_and_takes_the_resul
     question = request("q", "input", message="Which city?")
     paused = after(story, ev.TaskInputRequired(task_id=RUN, requests=[*asked, question]))
     available = {"type": "tool-input-available", "toolName": "f", "input": {"n": 1}}
-    assert paused[:2] == [available | {"toolCallId": call_id} for call_id in ("a", "b")]
-    assert (paused[2]["type"], paused[-2]["finishReason"]) == ("data-request", "tool-calls")
+    later: Json = {"toolCallId": "c", "providerExecuted": True}
+    announced = [later, *({"toolCallId": call_id} for call_id in ("a", "b"))]
+    assert paused[:3] == [available | about for about in announced]
+    assert (paused[3]["type"], paused[-2]["finishReason"]) == ("data-request", "tool-calls")
 
     failed = part_of("b", "output-error", errorText="No.")
     sent = {"parts": [{"type": "text"}, part_of("a", output=[1]), failed, part_of("other")]}

@@ -109,3 +109,13 @@ def runs_of_item(item_id: str) -> list[str]:
     """The ids that the run of an item may have: see `StateSink.new_id`."""
     run = item_id.partition("_")[2].rpartition("_")[0]
     return [f"run_{run}", run] if run else []
+
+
+def runs_of_request(request_id: str) -> list[str]:
+    """The ids that the run of a request may have.
+
+    An `Agent` names a request after its call (`req_call_…`), and a question of a tool, too
+    (`req_call_….….1`). Other requests have ids as items have.
+    """
+    call_id = request_id.removeprefix("req_").rsplit(".", 2)[0]
+    return runs_of_item(call_id) + runs_of_item(request_id)

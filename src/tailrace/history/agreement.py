@@ -5,7 +5,8 @@ messages, and no model may read again what it removed. So the new run continues 
 which both agree, and the client's other messages are its input.
 
 Messages agree if a model would read the same: texts, files, calls and results. Ids, metadata,
-reasoning and data are not compared.
+reasoning and data are not compared. A message that the client has at another place agrees, if it
+has the id that the server gave it.
 """
 
 from __future__ import annotations
@@ -88,8 +89,10 @@ class _Messages:
         taken: set[int] = set()
         calls: dict[str, int] = {}
         place = 0
-        for part, _ in shown.parts:
-            mine, index = self.parts[place] if place < len(self.parts) else (None, -1)
+        parts = list(self.parts)
+        for part, of in shown.parts:
+            self._bring(parts, place, part, shown.messages[of].get("id"))
+            mine, index = parts[place] if place < len(parts) else (None, -1)
             if mine != part and (place not in places or not _is_answer(part)):
                 return None
             if mine == part or _begins(mine, part):
@@ -105,15 +108,30 @@ class _Messages:
                 taken.add(index)
             if own != result and (own is not None or calls.get(call_id, -1) not in (-1, *cut)):
                 return None
-        return None if self._takes_part(shown, taken, place) else self._rest(shown, taken)
+        more = {index for _, index in parts[place:]}
+        return None if self._takes_part(shown, taken, more) else self._rest(shown, taken)
 
-    def _takes_part(self, shown: _Messages, taken: set[int], place: int) -> bool:
-        """Whether a message was taken that has more than `shown`.
+    def _bring(
+        self, parts: list[tuple[_Part, int]], place: int, part: _Part, ident: str | None
+    ) -> None:
+        """Move a part to this place, if a later message with this id has it.
+
+        A stream need not have the order of the run. AG-UI announces a client's call when the run
+        asks for it. A client that resumes a run may have added its next message before.
+        """
+        if place < len(parts) and parts[place][0] != part and ident and _is_answer(part):
+            for later in range(place + 1, len(parts)):
+                other, index = parts[later]
+                if other == part and self.messages[index].get("id") == ident:
+                    parts.insert(place, parts.pop(later))
+                    return
+
+    def _takes_part(self, shown: _Messages, taken: set[int], more: set[int]) -> bool:
+        """Whether a message was taken that has more than `shown`: those in `more`, or a result.
 
         The last message may have more results: it is sent again with them.
         """
         last = len(self.messages) - 1
-        more = {index for _, index in self.parts[place:]}
         added = self.results.keys() - shown.results.keys()
         more.update(index for call_id in added if (index := self.results[call_id][1]) != last)
         return bool(more & taken)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tailrace.core import events as ev
+from tailrace.core.closing_events import TOOL_INTERRUPTED
 from tailrace.core.data_url import read_data_url
 from tailrace.core.errors import StreamCut
 from tailrace.core.fold import State
@@ -22,6 +23,7 @@ from tailrace.core.items import (
     ErrorInfo,
     File,
     Image,
+    InputRequest,
     Item,
     Message,
     ReferenceToBlock,
@@ -204,7 +206,7 @@ def is_paused(state: State) -> bool:
     """Whether the run waits for people, and nothing else of it runs."""
     above: set[tuple[str, str | None]] | None = None
     for task in state.tasks.values():
-        if task.status == "input_required":
+        if task.status == "input_required" and not all(is_void(task, r) for r in task.requests):
             above = set() if above is None else above
             while task.parent is not None:
                 above.add((task.parent.task_id, task.call_id))
@@ -221,6 +223,17 @@ def is_paused(state: State) -> bool:
         for call_id, node in task.calls.items()
         if not node.superseded
     )
+
+
+def is_void(task: TaskNode, request: InputRequest) -> bool:
+    """Whether no answer counts any more: its call was stopped, because its task is about to end."""
+    result = task.call_results.get(request.call_id or "")
+    error = None if result is None else result.item.error  # type: ignore[union-attr]  # a ToolResult
+    return error is not None and error.code in _STOPPED
+
+
+_STOPPED = ("cancelled", TOOL_INTERRUPTED.code)
+"""The errors of the calls that a task leaves without a result when it is cancelled or fails."""
 
 
 def _is_answered(task: TaskNode, call_id: str, item: Item) -> bool:

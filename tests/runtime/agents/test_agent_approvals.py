@@ -409,7 +409,7 @@ async def test_the_result_of_a_client_needs_a_value_or_the_client_declines(
             await run.send(Answer(request_id=request.id, value=None))
         result = await run.result()
     if declined:
-        assert result.items[1]["error"]["message"] == "A person denied the call: No GPS."
+        assert result.items[1]["error"] == {"code": "tool_error", "message": "No GPS."}
     else:
         assert result.items[1]["block_list"][0]["text"] == "null"
 

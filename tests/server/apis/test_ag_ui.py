@@ -48,6 +48,11 @@ async def ask_city(ctx: Context) -> str:
     return str((await ctx.task.ask("Which city?")).value)
 
 
+async def asker(task: Task) -> str:
+    """Asks without a tool."""
+    return str((await task.ask("Which city?")).value)
+
+
 async def parrot(task: Task) -> str:
     """Says how many turns it knows."""
     return f"{len(await task.chain())}: {task.text}"
@@ -84,8 +89,13 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         model=Scripted([call("traveller", prompt="Go.")], [say("Booked.")]),
         tools=[traveller.as_tool()],
     )
+    office = Agent(
+        "office",
+        model=Scripted([call("mailer", prompt="Go.")], [say("Sent.")]),
+        tools=[mailer.as_tool()],
+    )
     app = Tailrace(
-        [weather, mailer, postman, guide, picker, traveller, agency, parrot, sees],
+        [weather, mailer, postman, guide, picker, traveller, agency, office, parrot, sees, asker],
         tmp_path / "x.db",
     )
     async with app.running(), client_of(app) as made:
@@ -192,6 +202,44 @@ async def test_a_question_of_a_tool_is_an_interrupt_also_in_a_sub_agent(
     entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Paris"}
     events = await run(client, agent, runId="r2", resume=[entry])
     assert texts(events).endswith(answer)
+
+
+@pytest.mark.parametrize("agent", ["mailer", "office", "traveller", "asker"])
+@pytest.mark.parametrize("gone", ["cancel", "cancel sub-agent", "new run"])
+async def test_an_interrupt_that_is_gone_is_answered_with_the_end_of_its_run(
+    client: httpx.AsyncClient, agent: str, gone: str
+) -> None:
+    """`@ag-ui/client` sends no message before a request has answered all interrupts."""
+    paused = await run(client, agent, runId="r1", messages=[user("Write to Ada")])
+    [interrupt] = paused[-1]["outcome"]["interrupts"]
+    task_id = interrupt.get("subagentRunId") if gone == "cancel sub-agent" else None
+    if gone == "new run":
+        made = await client.post("/threads/t/runs", json={"agent": "parrot", "input": "Hello"})
+        assert made.status_code == 201
+    else:
+        about = {} if task_id is None else {"task_id": task_id}
+        assert (await client.post("/runs/r1/cancel", params=about)).status_code == 200
+        await client.get("/runs/r1/events")  # to its end
+    payload = True if agent in ("mailer", "office") else "Paris"
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+    events = await run(client, agent, runId="r2", resume=[entry])
+    shown = [e["toolCallId"] for e in (*paused, *events) if e["type"] == "TOOL_CALL_START"]
+    assert len(shown) == len(set(shown))  # the client would add to the arguments that it has
+    is_cancelled = gone != "new run" and task_id is None
+    assert events[-1]["outcome"] == {"type": "cancelled" if is_cancelled else "success"}
+    assert (await client.get("/runs/r1")).json()["status"] != "input_required"
+
+
+@pytest.mark.parametrize("ident", ["req_call_r1_99", "req_r1_2", "req_call_other_7", "x"])
+async def test_an_interrupt_that_the_thread_never_had_is_unknown(
+    client: httpx.AsyncClient, ident: str
+) -> None:
+    await run(client, "mailer", runId="other", threadId="t2", messages=[user("Write to Ada")])
+    await run(client, "mailer", runId="r1", messages=[user("Write to Ada")])
+    await client.post("/runs/r1/cancel")
+    entry = {"interruptId": ident, "status": "resolved", "payload": True}
+    body = {"threadId": "t", "runId": "r2", "messages": [], "resume": [entry]}
+    assert (await client.post("/ag-ui/mailer", json=body)).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -345,12 +393,34 @@ async def test_a_tool_message_answers_the_run_that_asks_for_it(
     messages += [user(says, "u2")] if says else []
     events = await run(client, "guide", runId="r2", messages=messages)
     results = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
-    assert [one["content"].removeprefix("A person denied the call: ") for one in results] == [
-        error or "Rome"
-    ]
+    assert [one["content"] for one in results] == [error or "Rome"]
     assert texts(events).startswith("There.")
     runs = (await client.get("/threads/t")).json()["runs"]
     assert [run["status"] for run in runs] == ["completed"] * (2 if says else 1)
+
+
+async def test_the_order_of_the_stream_is_that_of_the_same_conversation(tmp_path: Path) -> None:
+    """A client's call is announced when the run asks for it, after calls that the model made later.
+
+    The run has both, so the next run continues it.
+    """
+    script = [call("locate"), call("get_weather", city="Paris")]
+    agent = Agent("guide", model=Scripted(script, [say("Here.")]), tools=[locate, get_weather])
+    app = Tailrace([agent, parrot], tmp_path / "x.db")
+    async with asyncio.timeout(120), app.running(), client_of(app) as client:
+        paused = await run(client, "guide", runId="r1", messages=[user("Where?")])
+        [interrupt] = paused[-1]["outcome"]["interrupts"]
+        entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Rome"}
+        rest = await run(client, "guide", runId="r2", resume=[entry])
+        seen = [event for event in (*paused, *rest) if event["type"] == "TOOL_CALL_START"]
+        known = {one["id"]: one for one in (await client.get("/threads/t?format=ag-ui")).json()}
+        calls = [event["toolCallId"] for event in seen]
+        assert [event["toolCallName"] for event in seen] == ["get_weather", "locate"]
+        others = [one for ident, one in known.items() if ident not in calls]
+        messages = [others[0], *(known[ident] for ident in calls), *others[1:]]
+        await run(client, "parrot", runId="r3", messages=[*messages, user("And now?", "u2")])
+        runs = (await client.get("/threads/t")).json()["runs"]
+    assert [one["previous_run_id"] for one in runs] == [None, "r1"]
 
 
 async def test_a_thread_can_be_attached_to_again(client: httpx.AsyncClient) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tailrace import Agent, tool
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.sse import SseParser
+from tailrace.models import Scripted, call, say
 from tailrace.ports import Batch, NewRun
 from tailrace.runtime.tasks.task import Task
 from tailrace.runtime.workers import recovery
@@ -211,3 +213,55 @@ async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> No
     gap, event = (json.loads(one.data) for one in SseParser().feed(content))
     assert (gap["type"], gap["reason"]) == ("task.gap", "unreadable")
     assert event["task_id"] == "next"
+
+
+@tool(needs_approval=True)
+async def pay() -> str:
+    """Pays."""
+    return "paid"
+
+
+@pytest.mark.parametrize("called", ["pay rest", "rest pay", "pay helper", "helper2 rest"])
+async def test_a_cancel_beside_a_question_is_the_end_of_the_stream(
+    tmp_path: Path, called: str
+) -> None:
+    """While a tool runs, a question leaves the stream open. The cancel closes both."""
+    resting = asyncio.Event()
+
+    @tool
+    async def rest() -> str:
+        """Rests."""
+        resting.set()
+        await asyncio.Event().wait()
+        return "rested"
+
+    helper = Agent("helper", model=Scripted([call("rest")]), tools=[rest])
+    helper2 = Agent("helper2", model=Scripted([call("pay")]), tools=[pay])
+    asked = {name: {"prompt": "Go."} if "helper" in name else {} for name in called.split()}
+    script = [call(name, **arguments) for name, arguments in asked.items()]
+    tools = [pay, rest, helper.as_tool(), helper2.as_tool()]
+    app = Tailrace([Agent("main", model=Scripted(script), tools=tools)], tmp_path / "x.db")
+    async with asyncio.timeout(120), app.running(), client_of(app) as client:
+        run_id = await app._runs.start("main", "?")
+        await resting.wait()
+        async for batch in app._runs.follow(run_id):
+            if any(isinstance(one.event, TaskInputRequired) for one in batch):
+                break
+        assert (await client.post(f"/runs/{run_id}/cancel")).json()["status"] == "cancelled"
+        for wire, end in (("ag-ui", b'"outcome":{"type":"cancelled"}'), ("vercel-ui", b'"abort"')):
+            answer = await client.get(f"/runs/{run_id}/events", params={"format": wire})
+            assert end in answer.content
+
+
+async def test_a_chat_is_asked_for_an_approval_of_its_agent_together_with_a_sub_agents(
+    tmp_path: Path,
+) -> None:
+    """The AI SDK sends approvals only if no other call of the message is open."""
+    helper = Agent("helper", model=Scripted([call("pay")], [say("Paid.")]), tools=[pay])
+    script = [call("pay"), call("helper", prompt="Go.")]
+    agent = Agent("main", model=Scripted(script), tools=[pay, helper.as_tool()])
+    app = Tailrace([agent], tmp_path / "x.db")
+    async with asyncio.timeout(120), app.running(), client_of(app) as client:
+        run_id = await app._runs.start("main", "?")
+        answer = await client.get(f"/runs/{run_id}/events", params={"format": "vercel-ui"})
+    assert answer.content.count(b'"type":"tool-approval-request"') == 2

@@ -93,6 +93,8 @@ class Loop:
         self.unlogged: list[TaskNode] = []
         """The sub-agents at work below it whose usage is not in the log yet."""
         self.time_limit = TimeLimit()
+        self.held_back: list[InputRequest] = []
+        """Requests that wait a moment for other tools of their turn, or have been announced."""
 
     def _declared(self) -> ClientRequest:
         """What the client of the run adds to the requests of this agent; nothing for sub-agents."""
@@ -407,7 +409,17 @@ class Loop:
         if new and self.task._sink.emitter.inputs is not None:
             if any(request.kind == "approval" for request in new):
                 self.ask_for_outputs()
+            if self.above is not None:
+                self.above.hold_nothing_back()
             announce(self.task, new)
+
+    def hold_nothing_back(self) -> None:
+        """Announce what this loop and those above it hold back, before the run waits for people.
+
+        A response of `useChat` or AG-UI ends there, and its client answers all requests at once.
+        """
+        for loop in reversed([*self.loops()]):
+            loop.announce(loop.held_back)
 
     def has_asked(self, requests: list[InputRequest]) -> bool:
         """Whether the log has one of these requests."""

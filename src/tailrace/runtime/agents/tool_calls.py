@@ -30,7 +30,7 @@ from tailrace.runtime.diagnostics.telemetry import execute_tool, operation
 from tailrace.runtime.tasks.blobs import shown_blocks, tool_result
 from tailrace.runtime.tasks.call_writer import PendingCall
 from tailrace.runtime.tasks.open_result import OpenResult
-from tailrace.runtime.tasks.task import Answer, Task
+from tailrace.runtime.tasks.task import CALL_CANCELLED, Answer, Task, close_asked
 from tailrace.runtime.tools.outputs import Notify, Output, PartialImage
 from tailrace.runtime.tools.parameters import InvalidArguments
 from tailrace.runtime.tools.tool import Context, Tool
@@ -96,7 +96,7 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
     works = [_answer_at_once(loop, ready, are_done)] if ready else []
     if asking:
         works.append(_answer_later(loop, asking, are_done if ready else None))
-    await _in_parallel(works)
+    await _in_parallel(works, loop.task)
     return mistakes
 
 
@@ -116,6 +116,7 @@ async def _answer_later(loop: Loop, plans: list[_Plan], others: asyncio.Event | 
     """
     requests = [plan.request for plan in plans if plan.request is not None]
     if others is not None and not loop.has_asked(requests):
+        loop.held_back = requests
         with suppress(TimeoutError):
             async with asyncio.timeout(QUICK_SECONDS):
                 await others.wait()
@@ -185,8 +186,11 @@ async def take_outputs(loop: Loop) -> bool:
     return is_whole
 
 
-async def _in_parallel(works: Iterable[Any]) -> None:
-    """Run the calls at the same time. A call that is cancelled alone has its result already."""
+async def _in_parallel(works: Iterable[Any], asking: Task | None = None) -> None:
+    """Run the calls at the same time. A call that is cancelled alone has its result already.
+
+    If all are cancelled, the questions of the task `asking` are closed before the others end.
+    """
     running = asyncio.get_running_loop()
     tasks = [running.create_task(work) for work in works]
     if not tasks:
@@ -195,7 +199,9 @@ async def _in_parallel(works: Iterable[Any]) -> None:
         task.add_done_callback(retrieve_error)
     try:
         await asyncio.wait(tasks)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        if asking is not None:
+            asking._sink.after(error, lambda: close_asked(asking, CALL_CANCELLED))
         for task in tasks:
             task.cancel()
         # Not longer: a tool may ignore the cancel, and the run has to end.
@@ -285,6 +291,7 @@ class _ToolTask(Task):
         kind = question.kind if isinstance(question, InputRequest) else about.get("kind")
         if kind == "approval":
             self._loop.ask_for_outputs()
+        self._loop.hold_nothing_back()
         with self._loop.clocks_stopped():
             return await super().ask(question, **about)
 
@@ -452,6 +459,9 @@ def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
 
 
 def _deny(call: PendingCall, answer: Answer) -> None:
+    if call.executor == "client" and answer.reason:  # the client's tool failed
+        call.fail(ToolError.code, answer.reason)
+        return
     why = f": {answer.reason}" if answer.reason else "."
     call.fail("denied", f"A person denied the call{why}")
 

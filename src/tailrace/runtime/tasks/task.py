@@ -439,9 +439,27 @@ def close_calls(task: Task, error: ErrorInfo) -> None:
     for child in node.children:
         if not child.ended:
             close_calls(begun_task(task._sink.emitter, child.task_id), error)
-    for call in [*task.calls("server"), *task.calls("client"), *mcp_approvals(task)]:
+    close_asked(task, error)
+    for call in _unanswered(task):
         with suppress(TailraceError):
             call.fail(error)
+
+
+def close_asked(task: Task, error: ErrorInfo) -> None:
+    """Give each call that people are asked about this error as its result.
+
+    A task that is stopped does so first. Once all its other calls have their results, it would
+    seem to wait for people.
+    """
+    asked = {request.call_id for request in task._sink.node.requests}
+    for call in _unanswered(task):
+        if call.call_id in asked:
+            with suppress(TailraceError):
+                call.fail(error)
+
+
+def _unanswered(task: Task) -> list[PendingCall]:
+    return [*task.calls("server"), *task.calls("client"), *mcp_approvals(task)]
 
 
 def mcp_approvals(task: Task) -> list[PendingCall]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -11,12 +12,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.data_url import base64_url
-from tailrace.core.errors import CallerError, NotFound
-from tailrace.core.event_sink import runs_of_item
+from tailrace.core.errors import CallerError, NotFound, RunEnded
+from tailrace.core.event_sink import runs_of_item, runs_of_request
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dict_of, dicts_of, list_of, quoted, text_or_none
 from tailrace.history.inputs import InputItem, is_aside, read_input
+from tailrace.ports import RunInfo, Trimmed
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import KeyReused, keyed_name
@@ -31,6 +33,7 @@ from tailrace.server.streams.run_stream import RunStream
 from tailrace.server.streams.runs_in_turn import RunsInTurn
 from tailrace.server.streams.sse_response import SseResponse
 from tailrace.wire import ag_ui
+from tailrace.wire.projection import asked_of, is_paused
 
 _OURS = ("assistant", "reasoning", "tool")
 """The roles of messages that a run of ours may have written."""
@@ -137,8 +140,8 @@ class AgUiApi(HttpApi):
     async def _asking(
         self, thread_id: str, messages: list[Json], entries: list[Json]
     ) -> _Asking | None:
-        """The thread's last run, if the client answers it: by `resume`, or by tool messages."""
-        found = await self.runs.latest(thread_id)
+        """The run that the client answers: by `resume`, or by tool messages for the last run."""
+        found = await self._resumed(thread_id, entries) or await self.runs.latest(thread_id)
         if found is None:
             if not entries:
                 return None
@@ -159,14 +162,32 @@ class AgUiApi(HttpApi):
         answered = Answered(state, {answer["request_id"] for answer in answers})
         return _Asking(answered, answers, any(one.get("role") == "user" for one in new))
 
+    async def _resumed(self, thread_id: str, entries: list[Json]) -> RunInfo | None:
+        """The run of the thread that the ids of these interrupts name.
+
+        It need not be the last: another client may have started a run meanwhile.
+        """
+        for entry in entries:
+            for run_id in runs_of_request(entry["interruptId"]):
+                found = await self.runs.find(run_id) if is_id(run_id) else None
+                if found is not None and found.thread_id == thread_id:
+                    return found
+        return None
+
     async def _resume(self, asking: _Asking) -> ASGIApp:
         """Send the answers, and stream what the run does after its pause."""
         await self._send(asking)
         return SseResponse(await self._rest(asking), self.connections)
 
     async def _send(self, asking: _Asking) -> None:
+        """Send the answers. A run that has ended needs none: its stream shows the end.
+
+        An error instead would end the conversation. The client sends no message before it has
+        answered all interrupts.
+        """
         for answer in asking.answers:
-            await self.runs.send(asking.run_id, answer)
+            with suppress(RunEnded):
+                await self.runs.send(asking.run_id, answer)
 
     async def _rest(self, asking: _Asking) -> RunStream:
         """The stream of a run after the answers that it was sent."""
@@ -174,18 +195,28 @@ class AgUiApi(HttpApi):
         encoder = ag_ui.FORMAT.answered(state, requests)
         if encoder.waits:
             return RunStream(self.runs, ag_ui.FORMAT, run_id, after_state(state, encoder, []))
-        # The run went on with an earlier answer.
-        asked = {request.id for _, request in state.requests()}
-        await self.until(self._read(run_id, requests & asked))
-        return RunStream(self.runs, ag_ui.FORMAT, run_id, snapshot=True)
+        # The run went on with an earlier answer, or has ended.
+        earlier = await self._paused(state, requests)
+        if earlier is None:
+            return RunStream(self.runs, ag_ui.FORMAT, run_id, snapshot=True)
+        encoder = ag_ui.FORMAT.answered(earlier, requests)
+        return RunStream(self.runs, ag_ui.FORMAT, run_id, after_state(earlier, encoder, []))
 
-    async def _read(self, run_id: str, answered: set[str]) -> None:
-        """Wait until the run has read these answers. Before, its state would still ask for them."""
-        if answered:
-            async for batch in self.runs.follow(run_id):
-                answered -= {getattr(recorded.event, "request_id", None) for recorded in batch}
-                if not answered:
-                    return
+    async def _paused(self, state: State, requests: set[str]) -> State | None:
+        """A run as it was when a stream first ended with one of these requests; None if unknown.
+
+        The client has the run up to there. It would add whatever is sent again to its messages.
+        """
+        paused, last = State(), state.sequence_number
+        with suppress(Trimmed):
+            async for batch in self.runs.follow(state.root.task_id if state.root else ""):
+                for recorded in batch:
+                    paused.absorb(recorded.event)
+                    if asked_of(paused) & requests and is_paused(paused):
+                        return paused
+                    if recorded.event.sequence_number >= last:
+                        return None
+        return None
 
     async def _check_results(self, given: list[Json], previous: str | None) -> None:
         """Refuse the result of a call that the conversation does not have."""

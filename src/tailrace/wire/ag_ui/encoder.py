@@ -43,7 +43,7 @@ from tailrace.wire.ag_ui.items import (
 )
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import PausingEncoder
-from tailrace.wire.projection import is_client, shown_parts, taken_back
+from tailrace.wire.projection import is_client, is_void, shown_parts, taken_back
 
 
 class AgUiEncoder(PausingEncoder):
@@ -128,6 +128,9 @@ class AgUiEncoder(PausingEncoder):
         assert root is not None
         self._known = len(self._state.tasks)
         begun = [*self._started(root), *step_frames(root, "STEP_STARTED"), *_reopened(root)]
+        for task, request in self._state.requests():
+            if is_void(task, request):  # its result came in the pause, too
+                begun += result_frames(task, task.call_results[request.call_id or ""])
         return begun + (self._pausing() if self._paused else self._ended_now(event))
 
     def _ended_now(self, event: Any) -> list[Frame]:

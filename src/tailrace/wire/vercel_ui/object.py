@@ -139,7 +139,7 @@ class UiMessage:
     def pausing(self) -> list[Frame]:
         """The run's requests for input, and the end of the response."""
         root = self.root
-        frames = self.ends()
+        frames = self.ends() + _for_later(root)
         shown: set[str | None] = set()  # the client takes a single approval for each call
         for task, request in self.state.requests():
             call_id = _call_asked_for(task, request)
@@ -351,6 +351,16 @@ def waiting_call(task: TaskNode, request: InputRequest) -> ItemNode | None:
     if request.kind != "input" or node is None or not is_client(node.item):
         return None
     return node
+
+
+def _for_later(root: TaskNode) -> list[Frame]:
+    """The client's calls that the run does not ask for yet: complete, but not to be carried out."""
+    asked = [waiting_call(root, request) for request in root.requests]
+    return [
+        chunks.tool_input(*_call_of(root, node), is_answered=True)
+        for node in root.calls.values()
+        if is_client(node.item) and _waits(root, node) and node not in asked
+    ]
 
 
 def _is_approval(root: TaskNode, request: InputRequest, call_id: str | None) -> bool:
