@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.buses import check_bus_url, open_bus
-from tailrace.core.errors import CallerError, StorageError
+from tailrace.core.errors import CallerError
 from tailrace.ports.bus import Bus, OpenBus
 from tailrace.ports.store import OpenStore, Store
 from tailrace.stores import open_store
@@ -40,24 +40,10 @@ def store_opener(database: object, store: object, **options: Any) -> OpenStore:
                 f"`database` must be a path or a URL, not {type(where).__name__}; pass an object "
                 "that is a store as `store=`."
             )
-
-        async def opened() -> Store:
-            _check_no_folder(where)
-            return await open_store(where, **options)
-
-        return opened
+        return lambda: open_store(where, **options)
     if database is not None:
         raise CallerError("Pass `database` or `store`, not both.")
     return _opener(Store, "store", store, " A path or a URL is `database=`.")
-
-
-def _check_no_folder(database: str | Path) -> None:
-    """Refuse a directory: SQLite says only that it cannot open the file."""
-    path = Path(str(database).removeprefix("sqlite:///"))
-    if str(database) and path.is_dir():
-        raise StorageError(
-            f"The database {path} is a directory. Name a file in it: {path / DEFAULT_DATABASE}."
-        )
 
 
 def bus_opener(bus: object) -> OpenBus:

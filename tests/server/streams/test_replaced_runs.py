@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,17 @@ class Works:
     async def works(self, task: Task) -> None:
         """Works."""
         await self.end.wait()
+
+
+@asynccontextmanager
+async def serving(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application that runs."""
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        yield client
 
 
 @pytest.fixture
@@ -138,11 +150,7 @@ async def test_a_run_that_is_answered_with_a_message_does_what_is_allowed_and_as
     script = [[one] for one in calls] if again else [calls]
     mailer = Agent("mailer", model=Scripted(*script, [say("Both.")]), tools=[send_mail])
     app = Tailrace([mailer, parrot], tmp_path / "log.db")
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.running(),
-        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-    ):
+    async with serving(app) as client:
         first = await chat(app, client, [user("Hi")])
         shown = (await client.get("/threads/c?format=vercel-ui")).json()
         part = shown[1]["parts"][1]
@@ -172,11 +180,7 @@ async def test_a_message_that_is_to_wait_leaves_the_run_before_it_its_questions(
 ) -> None:
     mailer = Agent("mailer", model=Mails([]), tools=[send_mail], busy_thread="queue")
     app = Tailrace([mailer, parrot], tmp_path / "log.db")
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.running(),
-        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-    ):
+    async with serving(app) as client:
         first = await chat(app, client, [user("Hi")])
         body = {"id": "c", "messages": [user("Hi"), of_run(first), user("Well?")]}
         waiting = asyncio.create_task(client.post("/api/chat", json=body))

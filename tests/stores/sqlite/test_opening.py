@@ -23,6 +23,8 @@ from tests.stores.sqlite.files import execute
 async def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="could not be opened"):
         await SqliteStore.open(tmp_path / "no" / "such" / "folder" / "log.db")
+    with pytest.raises(StorageError, match=r"is a directory. Name a file in it: .*/tailrace.db"):
+        await SqliteStore.open(tmp_path)
     other = tmp_path / "notes.txt"
     other.write_text("no database at all, but a text of some length\n" * 100)
     with pytest.raises(StorageError, match=r"could not be opened.*not a database"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
+from pathlib import Path
 from typing import Literal
 
 import apsw
@@ -239,6 +240,10 @@ def connect(path: str, synchronous: Synchronous) -> apsw.Connection:
     try:
         connection = apsw.Connection(path)
     except apsw.Error as error:
+        if Path(path).is_dir():  # SQLite says only that it cannot open the file
+            raise StorageError(
+                f"The database {path} is a directory. Name a file in it: {path}/tailrace.db."
+            ) from error
         raise StorageError(
             f"The database {path} could not be opened: {error}. Check that its folder exists and"
             " can be written."
