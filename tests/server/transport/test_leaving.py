@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -222,6 +223,44 @@ async def test_chunks_that_a_stream_wrote_come_before_its_end() -> None:
         await app.answered.wait()
 
 
+async def test_chunks_that_a_stream_wrote_come_before_its_closing_frame() -> None:
+    app = App()
+    async with serving(app) as address:
+        reader, writer = await asking(address, GET)
+        write = await writing(app)
+        app.connections.stop()  # its task is cancelled before the chunk is kept
+        assert write(b"news")
+        rest = await reader.readuntil(b"0\r\n\r\n")
+        assert rest.startswith(b"\r\n4\r\nnews\r\n")
+        assert rest.count(b"news") == 1
+        writer.close()
+        await app.answered.wait()
+
+
+async def test_the_chunks_of_all_streams_are_written_in_the_next_turn() -> None:
+    app = App()
+    async with serving(app) as address:
+        clients = [await asking(address, GET) for _ in range(3)]
+        await until(lambda: all(one.calls == 2 for one in app.streams))
+        for reader, _ in clients:
+            await reader.readuntil(b"\r\n")
+        for one in app.streams:
+            assert one.write is not None
+            assert one.write(b"news")
+        assert not any(map(has_come, clients))
+        await asyncio.sleep(0)
+        assert all(map(has_come, clients))
+        for reader, writer in clients:
+            assert await reader.readuntil(b"news\r\n") == b"4\r\nnews\r\n"
+            writer.close()
+
+
+def has_come(client: Ends) -> bool:
+    """Whether bytes wait in the client's socket."""
+    found = client[1].get_extra_info("socket")
+    return bool(select.select([found.fileno()], [], [], 0)[0])
+
+
 def test_nothing_is_written_to_a_connection_that_closes() -> None:
     uvloop.run(_closes())  # a closed transport of uvloop raises an error
 
@@ -231,10 +270,14 @@ async def _closes() -> None:
     async with serving(app) as address:
         _, writer = await asking(address, GET)
         write = await writing(app)
+        errors: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        assert write(b"kept")
         app.connection().transport.abort()
         assert not write(b"news")
         writer.close()
         await app.answered.wait()
+        assert not errors
 
 
 async def test_nothing_is_written_without_the_task_to_a_client_that_does_not_read() -> None:

@@ -125,6 +125,7 @@ class SseResponse(Connection):
                 client.cancel()
             elif watched is not None:
                 watched.unwatch_client(self._left)
+        self._write_kept()
         last = self._source.closing(CLOSING_REASONS.get(self._why, reason))
         if not self._begun:
             looks_whole = not last and not self._source.wire.preamble()
@@ -201,7 +202,12 @@ class SseResponse(Connection):
         self._connections.sent_bytes += len(body)
         return True
 
+    def _write_kept(self) -> None:
+        if self._watched is not None:
+            self._watched.write_kept()
+
     async def _write(self, send: Send, body: bytes, *, more: bool) -> None:
+        self._write_kept()
         self.writing_since = time.monotonic()
         await send({"type": "http.response.body", "body": body, "more_body": more})
         self.writing_since = None

@@ -38,7 +38,13 @@ class WatchedConnection(Protocol):
         """Do not call this again."""
 
     def write_chunk(self, cycle: Any, body: bytes) -> bool:
-        """Send bytes of an answer that has begun; False if `send` has to."""
+        """Send bytes of an answer that has begun; False if `send` has to.
+
+        The bytes may wait for `write_kept`, or the next turn of the event loop.
+        """
+
+    def write_kept(self) -> None:
+        """Send the bytes that wait: other bytes follow them."""
 
 
 def watched_connection(send: Send) -> WatchedConnection | None:
