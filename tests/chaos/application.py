@@ -28,7 +28,7 @@ from tailrace.runtime.event_log.emitter import Taken
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.followers import fanout, follow, tail
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers import worker
+from tailrace.runtime.workers import row_joiner
 from tailrace.runtime.workers.worker import Worker
 from tailrace.stores.sqlite import batches, fresh_rows
 from tests.chaos import bugs, declared
@@ -149,7 +149,7 @@ def _hold_little() -> None:
         (fanout, "LINES_AT_ONCE", 16),
         (follow, "LINES_AT_ONCE", 16),
         (emitter, "BATCHES_TO_JOIN", 8),
-        (worker, "TIDY_SECONDS", 0.2),
+        (row_joiner, "LATER_SECONDS", 0.2),
         (fresh_rows, "SWEEP_ROWS", 48),
     ):
         bugs.patch(module, name, value)

@@ -630,7 +630,7 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.event_log.emitter.BATCHES_TO_JOIN", 8)
-    monkeypatch.setattr("tailrace.runtime.workers.worker.TIDY_SECONDS", 0.01)
+    monkeypatch.setattr("tailrace.runtime.workers.row_joiner.LATER_SECONDS", 0.01)
     go_on = asyncio.Event()
 
     async def talker(task: Task) -> None:

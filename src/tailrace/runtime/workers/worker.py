@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.core.events import Recorded
@@ -33,6 +33,7 @@ from tailrace.runtime.tasks.task import begun_task, interrupt
 from tailrace.runtime.workers import recovery
 from tailrace.runtime.workers.claimed_run import ClaimedRun
 from tailrace.runtime.workers.exits import ExitGuard
+from tailrace.runtime.workers.row_joiner import RowJoiner
 from tailrace.runtime.workers.watchdog import Watchdog
 
 LEASE_SECONDS = 10.0
@@ -66,12 +67,6 @@ FIRST_GO_SECONDS = 5.0
 
 CHECK_AT_ONCE = 500
 """How many parked runs a worker checks each time it extends its leases."""
-
-TIDY_PAUSE = 0.02
-"""How long a worker waits between two runs whose rows it joins."""
-
-TIDY_SECONDS = 2.0
-"""How long after a run's end its rows are joined: running runs come first."""
 
 STOP_SECONDS = 5.0
 """How long a worker that stops may take to close and release its runs."""
@@ -117,8 +112,7 @@ class Worker:
         self._going_on: set[str] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._to_join: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
-        """Runs whose rows are joined, each with the `extra` of a log line."""
+        self._joiner = RowJoiner(store)
         self._awake = asyncio.Event()
         self._due: set[_Look] = set()
         self._hinted: set[str] = set()
@@ -152,7 +146,7 @@ class Worker:
         self._loops = [
             loop.create_task(self._look(), name="worker"),
             loop.create_task(self._keep(), name="worker's leases"),
-            loop.create_task(self._tidy(), name="worker's broom"),
+            loop.create_task(self._joiner.work(), name="worker's broom"),
         ]
         # The publisher calls it, so that a hint for this worker and its own `wake` are one look.
         self._subscription = self._bus.subscribe(wakeups.WORKERS)
@@ -474,7 +468,7 @@ class Worker:
             state = await whole_state(store, claim.run_id, claim.last_seq)
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         extra = about_run(claim.run_id, claim.agent, thread_id)
-        emitter.on_many_batches = lambda run_id: self._to_join.put_nowait((run_id, extra))
+        emitter.on_many_batches = lambda run_id: self._joiner.join(run_id, extra)
         emitter.earlier = Chain(store, info, state, self._ended).earlier
         emitter.blobs = store
         emitter.owner = info.owner if info is not None else ""
@@ -513,25 +507,7 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        one = (run_id, about(live.log_fields()))
-        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._to_join.put_nowait, one)
-
-    async def _tidy(self) -> None:
-        """Join the rows of long and ended runs, one run at a time, so that others do not wait."""
-        while True:
-            run_id, extra = await self._to_join.get()
-            try:
-                await self._store.repack(run_id)
-            except StorageBusy:
-                pass
-            except StorageError as error:
-                logger.warning(
-                    "the rows of run %s were not joined: %s",
-                    run_id,
-                    error,
-                    extra=extra,
-                )
-            await asyncio.sleep(TIDY_PAUSE)
+        self._joiner.join_later(run_id, about(live.log_fields()))
 
     async def _acknowledge(self, run_id: str, number: int) -> None:
         crash_points.point("acknowledge.before")
