@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core import sse
-from tailrace.core.log_lines import LogLines, framed, joined_frames, lines_place, template
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.core.log_lines import (
+    LogLines,
+    framed,
+    joined_frames,
+    lines_place,
+    merged,
+    template,
+)
 
 EVENTS = [b'{"n":%d,"text":"id: 3-%d\\\\ndata: {}\\\\n\\\\n"}' % (n, n) for n in range(1020, 1031)]
 FIRST, LAST, EPOCH = 1020, 1030, 3
@@ -64,3 +72,12 @@ def test_one_event_alone(make: type) -> None:
     one: LogLines = make(EVENTS[:1])
     assert one.publics() == [one.first_public()] == [one.last_public()] == EVENTS[:1]
     assert one.after(FIRST - 1) is one
+
+
+def test_rows_of_lines_are_merged_up_to_a_piece() -> None:
+    row = b'"%b"' % (b"x" * (PIECE_BYTES // 2 - 2))
+    rows = [LogLines(number, number, 7, row) for number in range(1, 6)]
+    found = list(merged(rows))
+    assert [(one.first_seq, one.last_seq) for one in found] == [(1, 2), (3, 4), (5, 5)]
+    assert b"\n".join(one.raw for one in found) == b"\n".join([row] * 5)
+    assert len(list(merged(rows[:4]))) == 2

@@ -13,6 +13,11 @@ from itertools import chain, groupby, islice, repeat
 
 import msgspec
 
+from tailrace.core.json_pieces import PIECE_BYTES
+
+READ_BYTES = 768 * 1024
+"""Most bytes of one read of the log, plus one row: a stalled reader holds that much memory."""
+
 _END = b"\n\n"
 _BLOCK = 1024
 
@@ -89,15 +94,28 @@ def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
 def merged(rows: Iterable[LogLines]) -> Iterator[LogLines]:
     """The same events in fewer rows: adjacent JSON lines of one epoch are one row.
 
-    Framing them together costs less, because where the numbers begin is found once.
+    Framing them together costs less, because where the numbers begin is found once. A row is made
+    up to `PIECE_BYTES` so, plus one row.
     """
-    for (epoch, are_frames), some in groupby(rows, lambda lines: (lines.epoch, lines.framed)):
-        found = list(some)
+    for (_, are_frames), some in groupby(rows, lambda lines: (lines.epoch, lines.framed)):
         if are_frames:
-            yield from found
-        else:
-            raw = b"\n".join([lines.raw for lines in found])
-            yield LogLines(found[0].first_seq, found[-1].last_seq, epoch, raw)
+            yield from some
+            continue
+        found: list[LogLines] = []
+        size = 0
+        for lines in some:
+            found.append(lines)
+            size += len(lines.raw)
+            if size >= PIECE_BYTES:
+                yield _as_one(found)
+                found, size = [], 0
+        if found:
+            yield _as_one(found)
+
+
+def _as_one(rows: list[LogLines]) -> LogLines:
+    raw = b"\n".join([lines.raw for lines in rows])
+    return LogLines(rows[0].first_seq, rows[-1].last_seq, rows[0].epoch, raw)
 
 
 def joined_frames(rows: Iterable[LogLines]) -> bytes:

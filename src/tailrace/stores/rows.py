@@ -19,13 +19,9 @@ from typing import Any, NamedTuple
 import zstandard
 
 from tailrace.core.errors import StorageError
-from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.core.log_lines import LogLines, joined_frames
 from tailrace.ports import Trimmed
 from tailrace.stores import dense_rows
-
-READ_BYTES = PIECE_BYTES
-"""Most bytes of one read, plus one row: a stalled reader holds that much memory."""
 
 EVENTS_AT_ONCE = 10_000
 """Most events that `state_source` returns."""
@@ -46,9 +42,10 @@ PACKED_BYTES = 64 * 1024
 LONE_BYTES = 4096
 """A row without neighbours to join is compressed from this size on: a page of the database."""
 
-DENSE_BYTES = JOINED_BYTES
+DENSE_BYTES = JOINED_BYTES // 2
 """The frames of an ended run are made dense below this size. Compressed, they are a few pages or
-less, and the unused part of the last page counts for much."""
+less, and the unused part of the last page counts for much. Reading a dense row takes twice as long,
+so the rows of a long run are not dense."""
 
 DENSE_FROM = "dense rows"
 """A database that an older version has used has this name in the table `used` for a day after its

@@ -19,7 +19,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
-from tailrace.core.log_lines import LogLines, merged
+from tailrace.core.log_lines import READ_BYTES, LogLines, merged
 from tailrace.runtime.diagnostics.failures import retrieve_error
 from tailrace.runtime.event_log.offload import BuildCache, FrameRange, LogRead, SharedBytes
 from tailrace.runtime.followers.follow import LINES_AT_ONCE, Reader, check_next
@@ -449,7 +449,7 @@ def _is_full(found: Sequence[LogLines] | None) -> bool:
     if not found:
         return False
     size = sum(len(lines.raw) for lines in found)
-    return size >= PIECE_BYTES or found[-1].last_seq - found[0].first_seq + 1 >= LINES_AT_ONCE
+    return size >= READ_BYTES or found[-1].last_seq - found[0].first_seq + 1 >= LINES_AT_ONCE
 
 
 def _framed(wire: FramesLines, rows: list[LogLines]) -> list[FrameRange]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
-from tailrace.core.log_lines import LogLines
+from tailrace.core.log_lines import READ_BYTES, LogLines
 from tailrace.ports import Batch, Head, NewRun, RunInfo, Snapshot, StateSource
 from tailrace.ports.store import FORGET_SECONDS
 from tailrace.stores.limits import EXPIRED_AT_ONCE
@@ -30,7 +30,6 @@ from tailrace.stores.postgres.statements import Statements
 from tailrace.stores.rows import (
     DENSE_FROM,
     EVENTS_AT_ONCE,
-    READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
     joined,

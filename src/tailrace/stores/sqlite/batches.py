@@ -17,11 +17,10 @@ from typing import Any
 import apsw
 
 from tailrace.core.errors import SeqConflict, StorageError
-from tailrace.core.log_lines import LogLines
+from tailrace.core.log_lines import READ_BYTES, LogLines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
     DENSE_FROM,
-    READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
     joined,
