@@ -11,6 +11,7 @@ from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import (
     NOT_JSON,
     ArgumentsSoFar,
+    are_same,
     arguments_value,
     decoded,
     ends_itself,
@@ -75,6 +76,10 @@ def test_the_same_json_may_be_written_in_two_ways() -> None:
     assert same_json('{"a": 1, "b": 2}', '{"b":2,"a":1}')
     assert not same_json("1", "2")
     assert not same_json("x", "x")
+    assert are_same('{"a": 1.0}', '{"a":1}')
+    assert are_same("x", "x")
+    assert not are_same("x", "y")
+    assert not are_same("1", None)
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 2**53, "", "x" * 1001, "a\x00", [], {}, 1.5])

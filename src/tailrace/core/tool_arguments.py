@@ -43,6 +43,12 @@ def same_json(text: str, other: str) -> bool:
     return value is not NOT_JSON and bool(value == decoded(other))
 
 
+def are_same(text: Any, other: Any) -> bool:
+    """Whether two texts of arguments say the same, as JSON or as plain text."""
+    is_text = isinstance(text, str) and isinstance(other, str)
+    return bool(text == other) or (is_text and same_json(text, other))
+
+
 def is_beginning(text: str) -> bool:
     """Whether a text is the beginning of JSON and not all of it: the arguments were cut."""
     if not text or is_json(text):

@@ -17,6 +17,7 @@ import msgspec
 
 from tailrace.core.data_url import data_type
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
+from tailrace.core.tool_arguments import are_same
 from tailrace.core.values import Json, dict_of, json_text, text_or_none
 from tailrace.history.content import (
     DETAILS,
@@ -37,12 +38,28 @@ class InputMessage(msgspec.Struct, frozen=True):
 
 
 class InputCall(msgspec.Struct, frozen=True):
-    """A call in the input of a client."""
+    """A call in the input of a client.
+
+    Calls are equal if a model reads the same: many clients parse the JSON of arguments, and write
+    it anew when they send it back.
+    """
 
     call_id: str
     name: str
     arguments: str
     kind: str = "function"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InputCall):
+            return NotImplemented
+        mine, theirs = (self.call_id, self.name, self.kind), (other.call_id, other.name, other.kind)
+        return mine == theirs and are_same(self.arguments, other.arguments)
+
+    def __ne__(self, other: object) -> bool:  # a struct has one of its own
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.call_id, self.name, self.kind))
 
 
 class ClientOutput(msgspec.Struct, frozen=True):

@@ -108,6 +108,26 @@ async def test_a_chat_completion_continues_the_run_whose_calls_come_back() -> No
         assert [one["runs"] for one in threads] == [4]
 
 
+async def test_a_client_may_write_the_json_of_a_call_anew() -> None:
+    """The AI SDK and pydantic-ai parse arguments, and write them with other spaces."""
+    async with serving() as (ann, _):
+        asked = [{"role": "user", "content": "Paint."}]
+        first = await completion(ann, asked)
+        first["tool_calls"][0]["function"]["arguments"] = " { } "
+        second = await completion(ann, [*asked, first, *picked(first)])
+        assert json.loads(second["content"]) == WHOLE
+        output = (await response(ann, asked))["output"]
+        for item in output:
+            if "arguments" in item:
+                item["arguments"] = " { } "
+        call_id = output[-1]["call_id"]
+        result = {"type": "function_call_output", "call_id": call_id, "output": "blue"}
+        assert spoken(await response(ann, [*asked, *output, result])) == WHOLE
+        output[-1]["arguments"] = '{"a": 1}'
+        answer = await response(ann, [*asked, *output, result])
+        assert spoken(answer) != WHOLE
+
+
 async def test_a_chat_completion_that_changes_the_answer_knows_its_messages_only() -> None:
     async with serving() as (ann, bob):
         asked = [{"role": "user", "content": "Paint."}]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tailrace.core.fold import State
 from tailrace.core.state import TaskNode
+from tailrace.core.tool_arguments import are_same
 from tailrace.core.values import Json, dict_of, dicts_of, list_of, text_or_none
 from tailrace.history.inputs import read_input
 from tailrace.wire.openai_responses.items import APPROVAL_REQUEST
@@ -193,8 +194,10 @@ def _is_made(item: Json, made: Json) -> bool:
     if kind != made["type"]:
         return False
     if kind in _CALLS:
-        fields = ("call_id", "name", "arguments", "input")
-        return all(item.get(name) == made.get(name) for name in fields)
+        fields = ("call_id", "name", "input")
+        if any(item.get(name) != made.get(name) for name in fields):
+            return False
+        return are_same(item.get("arguments"), made.get("arguments"))
     if item.get("id") not in (None, made["id"]):
         return False
     if kind == "mcp_call" and "id" in item and item.get("output") is item.get("error") is None:
