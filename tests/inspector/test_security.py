@@ -102,6 +102,35 @@ def test_the_policy_has_the_listed_origins_and_no_other_words(tmp_path: Path) ->
     assert len(tags) == 2  # a browser that has the page reads a new list
 
 
+async def test_the_page_asks_for_no_address_that_a_run_names(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def leave(request: Request) -> Response:
+        asked.append(request.url.path)
+        return Response()
+
+    async def painter(task: Task) -> None:
+        with task.message() as message:
+            message.text("Look.")
+            message.image("/logout/a")
+            message.image(f"/logout/blobs/{'a' * 64}")
+            message.image("../logout/b")
+
+    app = Tailrace([painter], tmp_path / "log.db")
+    host = Starlette(lifespan=lambda _host: app.running())
+    host.add_route("/logout/{rest:path}", leave)
+    host.mount("/ai", app)
+    with serving(host) as url:
+        page = await open_page(f"{url}/ai/")
+        await ask(page, "painter")
+        await completed(page)
+        await expect(page.locator(".run")).to_contain_text("Image: not shown")
+        assert await page.locator(".run img").count() == 0
+    assert asked == []
+
+
 async def test_under_a_prefix_the_page_asks_for_the_key(
     open_page: OpenPage, tmp_path: Path
 ) -> None:

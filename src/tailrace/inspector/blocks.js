@@ -21,7 +21,7 @@ export function blockPart(node, block, alt = "Image from a tool") {
       else if (now.type === "file") body.replaceChildren(fileLink(now) ?? now.name ?? now.url);
       else if (now.type === "image") {
         const url = now.image_url?.url ?? "";
-        if (IMAGE.test(url) || sameOrigin(url)) {
+        if (IMAGE.test(url) || isBlob(url)) {
           image ??= emptyImage(body, alt);
           if (image.dataset.url !== url) {
             image.dataset.url = url;
@@ -57,7 +57,7 @@ function fileLink({ url, name }) {
   } catch {
     return undefined;
   }
-  if (node !== undefined && hasKey() && sameOrigin(url)) {
+  if (node !== undefined && hasKey() && isBlob(url)) {
     node.addEventListener("click", (event) => {
       event.preventDefault();
       // Saved and not opened: a page among these files would be a page of this server.
@@ -67,9 +67,12 @@ function fileLink({ url, name }) {
   return node;
 }
 
-function sameOrigin(url) {
+/** Whether an address is a blob of this server. Others are not asked for, nor do they get the key: a run may name any. */
+function isBlob(url) {
   try {
-    return url !== "" && new URL(url, location.href).origin === location.origin && !url.startsWith("data:");
+    const { href } = new URL(url, location.href);
+    const blobs = new URL("blobs/", location.href).href;
+    return href.startsWith(blobs) && /^[0-9a-f]{64}$/.test(href.slice(blobs.length));
   } catch {
     return false;
   }
