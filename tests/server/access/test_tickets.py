@@ -101,7 +101,8 @@ async def test_a_ticket_is_not_used_by_a_request_that_opens_no_stream(
 
 async def test_a_ticket_names_a_stream_and_needs_a_server_with_keys() -> None:
     async with serving() as (_, client), client("ann") as ann:
-        for path in ("/runs", "/agents", "/runs/a/b/events", 7):
+        odd = ("/threads/a\nb/events", "/threads/../events", f"/runs/{'a' * 257}/events")
+        for path in ("/runs", "/agents", "/runs/a/b/events", *odd, 7):
             answer = await ann.post("/tickets", json={"path": path})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "path")
         for path in ("/runs/a/events", "/threads/%C3%A9/events"):

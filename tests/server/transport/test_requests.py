@@ -289,6 +289,14 @@ def test_an_odd_host_is_refused(served: Served, hosts: list[str]) -> None:
     assert raw(served, head.encode()).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("path", ["/threads/%ff", "/runs/%C3", "/runs/a?at=%ff"])
+def test_a_url_that_is_not_utf8_is_refused(served: Served, path: str) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = raw(served, head.encode())
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"not UTF-8" in answer
+
+
 def test_an_origin_that_only_looks_like_ours_is_refused(served: Served) -> None:
     for origin in (
         "http://localhost:80@evil.com",

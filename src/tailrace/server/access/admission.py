@@ -152,7 +152,7 @@ async def _sender(auth: Authenticate, request: HTTPConnection) -> Principal | No
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
-        logger.error("authenticate raised %s at %s", type(error).__name__, where)
+        logger.error("`auth` raised %s at %s", type(error).__name__, where)
         raise AuthFailed(_FAILED) from None
 
 

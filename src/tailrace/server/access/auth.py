@@ -40,7 +40,7 @@ class Unauthorized(TailraceError):
 
 
 class AuthFailed(TailraceError):
-    """The application's `authenticate` failed; the log has the details."""
+    """The application's `auth` function failed; the log has the details."""
 
     code = "internal"
 
@@ -203,10 +203,10 @@ def _digest(text: str) -> str:
 
 
 def checked(found: object) -> Principal | None:
-    """The result of an application's `authenticate`, if it is usable."""
+    """The result of an application's `auth` function, if it is usable."""
     if found is None or (isinstance(found, Principal) and is_id(found.id)):
         return found
     raise AuthFailed(
-        f"`authenticate` returned a {type(found).__name__} that cannot be used; "
+        f"`auth` returned a {type(found).__name__} that cannot be used; "
         "return a Principal with a valid id, or None."
     )

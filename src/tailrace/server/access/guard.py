@@ -9,6 +9,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
@@ -120,6 +121,9 @@ class Guard:
                 f"The request's path, query and headers exceed {MAX_HEAD_BYTES} bytes; send less."
             )
             return error_response(431, "head_too_large", message)
+        if not (_is_utf8(scope.get("raw_path", b"")) and _is_utf8(scope["query_string"])):
+            message = "The path or the query is not UTF-8; encode each id with percent signs."
+            return error_response(400, "invalid_request", message)
         hosts = _values(scope, b"host")
         host = authority_host(hosts[0]) if len(hosts) == 1 else None
         if host is None:
@@ -166,6 +170,16 @@ class Guard:
         if shown not in self._refused_origins and len(self._refused_origins) < _LOGGED_ORIGINS:
             self._refused_origins.add(shown)
             logger.warning("a page of %r was refused; add it to `origins` if it is yours", shown)
+
+
+def _is_utf8(part: bytes) -> bool:
+    """Whether a part of a URL is UTF-8. Else different ids would become one."""
+    if b"%" in part:
+        try:
+            unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 _LOGGED_ORIGINS = 10

@@ -330,6 +330,7 @@ class NativeApi(HttpApi):
         path = unquote(asked.partition("?")[0]).removeprefix(root)
         if not _STREAM_PATH.fullmatch(path):
             raise request_fields.wrong("path", asked, "/runs/{id}/events or /threads/{id}/events")
+        check_id(path.split("/")[2], "path")
         principal = admitted.get().principal
         if principal is None:
             raise NotFound(
