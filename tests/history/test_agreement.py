@@ -171,6 +171,29 @@ def test_an_answer_that_was_cut_may_lack_its_rest(answer: Json, agrees: bool) ->
         assert agreement(sent, count, of, read) == (0, sent)
 
 
+def test_an_answer_that_was_cut_counts_as_a_whole_behind_a_change() -> None:
+    """Its run may have paid since: the model must not read that the call has no result."""
+    paid = ui_call(state="output-available", output="paid")
+    whole = {**ui(text("Wait."), paid, text("Done.")), "id": "a2"}
+    runs = [user("one"), ui(text("1")), user("two"), whole]
+    begun = {**ui(text("Wait."), ui_call()), "id": "a2"}
+    changed = {**ui(text("Stop."), ui_call()), "id": "a2"}
+    idents: list[Any] = ["a3", {}, [], None]
+    others = [{**begun, "id": ident} for ident in idents]
+    for answer, read_as in ((begun, whole), (changed, changed), *zip(others, others, strict=True)):
+        sent = [user("two"), answer, NEW]
+        found = agreement(sent, 2, lambda count: runs[: 2 * count], read, [1])
+        assert found == (0, [user("two"), read_as, NEW])
+
+
+@pytest.mark.parametrize("ident", [{}, [], 7, None, "x"])
+def test_a_client_may_send_any_json_as_an_id(ident: Any) -> None:
+    empty = {"role": "user", "parts": [], "id": ident}
+    runs, new = compared([*ALL, empty, NEW])
+    assert runs == 3
+    assert new[-1] == NEW
+
+
 def test_an_answer_to_the_provider_and_a_reference_are_not_compared() -> None:
     answer = {"type": "mcp_approval_response", "approval_request_id": "x", "approve": True}
     assert compared([*ALL[:7], answer, *ALL[7:], NEW]) == (3, [NEW])

@@ -573,3 +573,19 @@ def test_instructions_can_be_taken_out_of_an_input() -> None:
     assert without_instructions([system, "Hi", user, developer]) == ["Hi", user]
     assert without_instructions(system) is None
     assert [without_instructions(value) for value in (user, "Hi", None)] == [user, "Hi", None]
+
+
+def test_calls_are_equal_if_their_arguments_are_the_same_json() -> None:
+    call = InputCall("c", "f", '{"a": 1, "b": 2}')
+    same = InputCall("c", "f", '{"b":2.0,"a":1}')
+    assert call == same
+    assert not call != same  # noqa: SIM202  # a struct compares the two in its own way
+    assert {call: "found"}[same] == "found"
+    for other in (
+        InputCall("d", "f", call.arguments),
+        InputCall("c", "g", call.arguments),
+        InputCall("c", "f", '{"a": 1}'),
+        InputCall("c", "f", call.arguments, kind="custom"),
+    ):
+        assert call != other
+    assert call != "c"

@@ -11,11 +11,11 @@ has the id that the server gave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tailrace.core.items import TextPart
-from tailrace.core.values import Json
+from tailrace.core.values import Json, text_or_none
 from tailrace.history.content import HistoryPart, is_blank
 from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage
 
@@ -43,7 +43,7 @@ def agreement(
     """Compare the messages of a client with `shown(n)`, those of the first n of `runs` runs.
 
     `cut` has the indices of answers that the client did not receive to their end. They may lack
-    what follows.
+    what follows. Those that are new count as a whole: their run may have carried out a call since.
     """
     sent = _Messages(messages, read)
     low, high, middle = 0, runs, runs
@@ -55,7 +55,19 @@ def agreement(
         else:
             low, new = middle, rest
         middle = (low + high + 1) // 2
+    left = [messages[index] for index in cut]
+    if any(message in left for message in new):
+        whole = {ident: message for message in shown(runs) if (ident := _ident(message))}
+        new = [_whole(one, whole, read) if one in left else one for one in new]
     return Agreement(low, new)
+
+
+def _whole(message: Json, shown: Mapping[str, Json], read: Read) -> Json:
+    """An answer as the server has it, if the message is the beginning of it."""
+    found = shown.get(_ident(message) or "")
+    if found is None or _Messages([message], read).after(_Messages([found], read), [0]) is None:
+        return message
+    return found
 
 
 class _Messages:
@@ -138,14 +150,19 @@ class _Messages:
 
     def _rest(self, shown: _Messages, taken: set[int]) -> list[Json]:
         end = max(taken, default=-1)
-        known = {message.get("id") for message in shown.messages}
+        known = {_ident(message) for message in shown.messages}
         read = {index for _, index in (*self.parts, *self.results.values())}
         return [
             message
             for index, message in enumerate(self.messages)
             if index not in taken
-            and (index in read or (index > end and message.get("id") not in known))
+            and (index in read or (index > end and _ident(message) not in known))
         ]
+
+
+def _ident(message: Json) -> str | None:
+    """The id of a message. A client may send any JSON for it."""
+    return text_or_none(message.get("id"))
 
 
 def _is_answer(part: _Part) -> bool:

@@ -194,10 +194,8 @@ def _is_made(item: Json, made: Json) -> bool:
     if kind != made["type"]:
         return False
     if kind in _CALLS:
-        fields = ("call_id", "name", "input")
-        if any(item.get(name) != made.get(name) for name in fields):
-            return False
-        return are_same(item.get("arguments"), made.get("arguments"))
+        is_same = all(item.get(name) == made.get(name) for name in ("call_id", "name", "input"))
+        return is_same and are_same(item.get("arguments"), made.get("arguments"))
     if item.get("id") not in (None, made["id"]):
         return False
     if kind == "mcp_call" and "id" in item and item.get("output") is item.get("error") is None:
