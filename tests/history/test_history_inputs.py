@@ -589,3 +589,4 @@ def test_calls_are_equal_if_their_arguments_are_the_same_json() -> None:
     ):
         assert call != other
     assert call != "c"
+    assert InputCall("c", "f", "{ }", kind="custom") != InputCall("c", "f", "{}", kind="custom")

@@ -10,6 +10,7 @@ reads any other JSON as JSON text.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,7 +54,8 @@ class InputCall(msgspec.Struct, frozen=True):
         if not isinstance(other, InputCall):
             return NotImplemented
         mine, theirs = (self.call_id, self.name, self.kind), (other.call_id, other.name, other.kind)
-        return mine == theirs and are_same(self.arguments, other.arguments)
+        compare = operator.eq if self.kind == "custom" else are_same  # free text is no JSON
+        return mine == theirs and compare(self.arguments, other.arguments)
 
     def __ne__(self, other: object) -> bool:  # a struct has one of its own
         return not self == other

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.server.streams.sse_response import SseResponse
-from tailrace.server.transport.connections import Connections
+from tailrace.server.transport.connections import CLOSING_REASONS, Connections
 from tailrace.server.transport.http_protocol import BoundedHttp
 from tailrace.testing.waiting import until
 from tailrace.wire import task
@@ -211,28 +211,19 @@ async def test_a_stream_writes_chunks_without_its_task() -> None:
         assert not write(b"late")
 
 
-async def test_chunks_that_a_stream_wrote_come_before_its_end() -> None:
+@pytest.mark.parametrize("stops", [False, True])
+async def test_chunks_that_a_stream_wrote_come_before_its_end(stops: bool) -> None:
     app = App()
     async with serving(app) as address:
         reader, writer = await asking(address, GET)
         write = await writing(app)
-        app.ends.set()  # its task is woken before the chunk is queued
+        # Its task is woken, or cancelled, before the chunk is kept.
+        (app.connections.stop if stops else app.ends.set)()
         assert write(b"news")
-        assert await reader.readuntil(b"0\r\n\r\n") == b"\r\n4\r\nnews\r\n0\r\n\r\n"
-        writer.close()
-        await app.answered.wait()
-
-
-async def test_chunks_that_a_stream_wrote_come_before_its_closing_frame() -> None:
-    app = App()
-    async with serving(app) as address:
-        reader, writer = await asking(address, GET)
-        write = await writing(app)
-        app.connections.stop()  # its task is cancelled before the chunk is kept
-        assert write(b"news")
+        reason = CLOSING_REASONS["stopping"].encode()
+        last = b"%x\r\n%b\r\n" % (len(reason), reason) if stops else b""
         rest = await reader.readuntil(b"0\r\n\r\n")
-        assert rest.startswith(b"\r\n4\r\nnews\r\n")
-        assert rest.count(b"news") == 1
+        assert rest == b"\r\n4\r\nnews\r\n" + last + b"0\r\n\r\n"
         writer.close()
         await app.answered.wait()
 

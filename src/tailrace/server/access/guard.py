@@ -121,7 +121,9 @@ class Guard:
                 f"The request's path, query and headers exceed {MAX_HEAD_BYTES} bytes; send less."
             )
             return error_response(431, "head_too_large", message)
-        if not (_is_utf8(scope.get("raw_path", b"")) and _is_utf8(scope["query_string"])):
+        # Not for a proxy, whose backend reads the URL. Not every server has the `raw_path`.
+        parts = () if self._is_proxy else (scope.get("raw_path") or b"", scope["query_string"])
+        if not all(map(_is_utf8, parts)):
             message = "The path or the query is not UTF-8; encode each id with percent signs."
             return error_response(400, "invalid_request", message)
         hosts = _values(scope, b"host")
