@@ -44,9 +44,9 @@ async def test_a_crowd_is_woken_at_once_and_then_once_per_rest(
         while found.last < 61:
             await found.moved()
             seen[place].append(found.last)
-            time.sleep(0.01)  # noqa: ASYNC251  # as writing to many sockets takes
+            time.sleep(0.03)  # noqa: ASYNC251  # as writing to many sockets takes
 
-    monkeypatch.setattr(tails, "LONGEST_REST", 0.1)
+    monkeypatch.setattr(tails, "LONGEST_REST", 1.0)
     readers = [asyncio.ensure_future(read(place)) for place in range(len(seen))]
     await asyncio.sleep(0)
     assert found.waiting == tails.CROWD
